@@ -1,7 +1,9 @@
 """Run folders and repositories to read, made as small as a test needs them."""
 
 import json
+import os
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +69,13 @@ def write_run(
     for file, text in (EVIDENCE | files).items():
         if text is not None:
             (folder / file).write_text(text)
+    return folder
+
+
+def age(folder: Path, seconds: float) -> Path:
+    """The run folder, each of whose files is now so old."""
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - seconds,) * 2)
     return folder
 
 

@@ -139,7 +139,8 @@ def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after(written, m
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give the folders to several users")
-def test_class_is_watched_and_graded_and_is_on_the_page(tmp_path, capsys) -> None:
+def test_class_is_watched_and_graded_and_is_on_the_page(tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
     users = {50_001: {}, 50_002: {}, 50_003: {"state": "failed", "exit_code": 1}}
     tiny = {"model": {"name": "tiny", "hidden_size": 64}, "settings": {"model_name": "tiny"}}
     for user, ending in users.items():

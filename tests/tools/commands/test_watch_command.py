@@ -7,11 +7,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.launching import REPO
+from tests.tools.conftest import age
 from tools.commands.watch import recent_runs
 from tools.logs import live_run
 from tools.logs.live_run import LiveRun
@@ -24,12 +24,6 @@ ENDED = {"start_time": (NOW - timedelta(minutes=1)).isoformat(), "end_time": NOW
 
 def running(**more: object) -> dict[str, object]:
     return ENDED | {"state": "running", "exit_code": None, "end_time": None, "settings": {}} | more
-
-
-def age(folder: Path, by_s: float) -> Path:
-    for file in folder.iterdir():
-        os.utime(file, (time.time() - by_s,) * 2)
-    return folder
 
 
 def look(folder: Path) -> LiveRun:
@@ -59,7 +53,7 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
     make_run("cancelled", {"state": "cancelled", **ENDED})
     make_run("oom", {"state": "oom", "cause": "GPU memory", **ENDED})
     (make_run("damaged") / "run.json").write_text("{")
-    silent = age(make_run("silent", running()), by_s=300)
+    silent = age(make_run("silent", running()), 300)
     left_out: set[Path] = set()
     shown = [one.run.folder.name for one in recent_runs([logs], None, 3600, left_out)]
     assert set(shown[:2]) == {"oom", "damaged"} and set(shown[2:4]) == {"nan", "silent"}

@@ -1,21 +1,14 @@
 """Which runs there are and in which state, and DeepSpeed's timers, only from runs that were timed."""
 
-import os
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.filled_tables import filled_table
+from tests.tools.conftest import age
 from tools.logs.figures import read_timers
 from tools.logs.runs import find_runs, read_run
 from tools.tables.repository import ROOT
-
-
-def age(folder, seconds):
-    """Make every file of a run folder `seconds` old."""
-    for path in folder.iterdir():
-        os.utime(path, (time.time() - seconds,) * 2)
 
 
 def test_running_job_that_writes_nothing_for_ten_minutes_is_lost(make_run):
