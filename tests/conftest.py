@@ -15,10 +15,9 @@ from tests.trainings_on_ranks import Ranks
 
 # The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
 LONGEST = (
-    *("slurm/test_jobs", "slurm/test_job_faults", "foreign/test_foreign_models", "further/resilience/"),
-    "workshop/job/",
-    *("further/by_hand/", "further/dimensions/", "tools/plan/", "fsdp/", "further/speed-ladder/", "test_readmes"),
-    *("test_trainings_on_ranks", "test_chapters", "further/lora/", "hub/", "deepspeed/", "benchmark/", "slurm/"),
+    *("slurm/test_jobs", "slurm/test_job_faults", "foreign/test_foreign_models", "workshop/job/", "further/", "fsdp/"),
+    *("tools/plan/", "test_readmes", "test_trainings_on_ranks", "test_chapters", "hub/", "deepspeed/", "slurm/"),
+    *("workshop/kernels/", "workshop/simulate/", "workshop/test_launch", "custom_model/"),
 )
 
 # In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
