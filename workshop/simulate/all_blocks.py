@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -51,17 +52,14 @@ def parts_of_all(parts: Sequence[Part], order: Sequence[int]) -> list[Part]:
 
     Between the passes autocast frees its copies, so the backward pass begins with what it will free.
     """
-    place = _places(parts)
-    freed = [
-        parts[place["backward", str(number)] - 1].end_bytes - parts[place["backward", str(number)]].end_bytes
-        for number in range(max(order) + 1)
-    ]
+    passed = [(before, part) for before, part in pairwise(parts) if part.phase == "backward" and part.unit.isdecimal()]
+    freed = {int(part.unit): before.end_bytes - part.end_bytes for before, part in passed}
     found: list[Part] = []
     for number, unit in _sequence(parts, order):
         part, before = parts[number], parts[number - 1] if number else Part("", "")
         now = found[-1] if found else before
         if part.phase == "backward" and now.phase == "forward":
-            now.end_bytes = before.end_bytes + sum(freed[one] for one in order) - sum(freed)
+            now.end_bytes = before.end_bytes + sum(freed[one] for one in order) - sum(freed.values())
         more, more_gradients = now.end_bytes - before.end_bytes, now.gradient_bytes - before.gradient_bytes
         found.append(
             replace(
@@ -76,13 +74,9 @@ def parts_of_all(parts: Sequence[Part], order: Sequence[int]) -> list[Part]:
     return found
 
 
-def _places(parts: Sequence[Part]) -> dict[tuple[str, str], int]:
-    return {(part.phase, part.unit): number for number, part in enumerate(parts)}
-
-
 def _sequence(parts: Sequence[Part], order: Sequence[int]) -> Iterator[tuple[int, str]]:
     """The parts' numbers and units as the whole model has them."""
-    place = _places(parts)
+    place = {(part.phase, part.unit): number for number, part in enumerate(parts)}
     for number, part in enumerate(parts):
         if not part.unit.isdecimal():
             yield number, part.unit

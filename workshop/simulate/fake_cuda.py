@@ -5,9 +5,10 @@ flex_attention has no backward pass there.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn import functional
@@ -74,23 +75,22 @@ def mimic_cuda(autocast: torch.dtype | None, loss: str, narrow: bool = False) ->
 
     Args: autocast: None: it is off; narrow: experts multiply in its type (fast_models), not in their weights'.
     """
-    on, dtype, context = torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast
-    unfused, flex, packed = chunked_loss._loss_and_gradient, attention._flex_kernel, masks.find_packed_sequence_indices
-    # PyTorch refuses these questions about a device without autocast.
-    torch.is_autocast_enabled = lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of)
-    torch.get_autocast_dtype = lambda *of: (autocast or torch.float16) if of in (("meta",), ("cuda",)) else dtype(*of)
-    torch.autocast = lambda *_, **__: nullcontext()
-    chunked_loss._loss_and_gradient = _fused_loss_and_gradient if loss == "chunked" else _in_place
-    attention._flex_kernel = lambda _: lambda query, key, value, **_: _flex(query, key, value)[0]
-    masks.find_packed_sequence_indices = lambda _: None  # would read numbers
-    grouped, own = functional.grouped_mm, autocast if narrow else None
-    functional.grouped_mm = lambda rows, weights, **_: _experts(*(one.to(own or one.dtype) for one in (rows, weights)))
-    try:
+    on, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
+    half, own = autocast or torch.float16, autocast if narrow else None
+    replaced = {
+        # PyTorch refuses these questions about a device without autocast.
+        (torch, "is_autocast_enabled"): lambda *of: bool(autocast) if of in (("meta",), ()) else on(*of),
+        (torch, "get_autocast_dtype"): lambda *of: half if of in (("meta",), ("cuda",)) else dtype(*of),
+        (torch, "autocast"): lambda *_, **__: nullcontext(),
+        (chunked_loss, "_loss_and_gradient"): _fused_loss_and_gradient if loss == "chunked" else _in_place,
+        (attention, "_flex_kernel"): lambda _: lambda query, key, value, **_: _flex(query, key, value)[0],
+        (masks, "find_packed_sequence_indices"): lambda _: None,  # would read numbers
+        (functional, "grouped_mm"): lambda *factors, **_: _experts(*(one.to(own or one.dtype) for one in factors)),
+    }
+    with ExitStack() as stack:
+        for (module, name), ours in replaced.items():
+            stack.enter_context(patch.object(module, name, ours))
         yield
-    finally:
-        torch.is_autocast_enabled, torch.get_autocast_dtype, torch.autocast = on, dtype, context
-        chunked_loss._loss_and_gradient, attention._flex_kernel = unfused, flex
-        masks.find_packed_sequence_indices, functional.grouped_mm = packed, grouped
 
 
 @torch.library.custom_op("shardlab::flex_attention", mutates_args=())

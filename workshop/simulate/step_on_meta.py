@@ -207,12 +207,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
     """Its forward and backward pass, seen by the tracker, which is returned."""
     for tensor in (*model.parameters(), *model.buffers()):
         tracker.ignore(tensor)
-    hooks = [
-        one.register_post_accumulate_grad_hook(partial(_take_gradient, tracker))
-        for one in model.parameters()
-        if one.requires_grad
-    ]
-    with _marks(tracker, list(blocks_of(model))), tracker, mimic_cuda(shape.autocast, shape.loss, shape.fast):
+    with _hooks(tracker, model), tracker, mimic_cuda(shape.autocast, shape.loss, shape.fast):
         tracker.begin("forward", "embedding")
         inputs = batch(shape, model.config.model_type)
         with _as_on_cuda(shape):
@@ -229,8 +224,6 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
         loss.backward()
         del loss, inputs
     tracker.end()
-    for hook in hooks:
-        hook.remove()
     return tracker
 
 
@@ -270,15 +263,14 @@ def _as_on_cuda(shape: StepShape) -> Iterator[None]:
         yield
 
 
-def _take_gradient(tracker: Tracker, parameter: torch.Tensor) -> None:
-    tracker.keep(parameter.grad)
-    parameter.grad = None
-
-
 @contextmanager
-def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
-    """Begins a part wherever the computation enters a block, or the gradient leaves one."""
-    backward = False
+def _hooks(tracker: Tracker, model: torch.nn.Module) -> Iterator[None]:
+    """Begin a part wherever the computation enters a block, or the gradient leaves one, and take each gradient."""
+    blocks, backward = blocks_of(model), False
+
+    def take(parameter: torch.Tensor) -> None:
+        tracker.keep(parameter.grad)
+        parameter.grad = None
 
     def gradient_at(unit: str, _: torch.Tensor) -> None:
         nonlocal backward
@@ -300,6 +292,7 @@ def _marks(tracker: Tracker, blocks: list[torch.nn.Module]) -> Iterator[None]:
 
     handles = [block.register_forward_pre_hook(partial(enter, n)) for n, block in enumerate(blocks)]
     handles += [block.register_forward_hook(partial(leave, n)) for n, block in enumerate(blocks)]
+    handles += [one.register_post_accumulate_grad_hook(take) for one in model.parameters() if one.requires_grad]
     yield
     for handle in handles:
         handle.remove()
