@@ -40,6 +40,7 @@ class Case:
     gpu: Gpu
     each: list[dict[str, float]]  # of the completed runs; the whole job only of those as long as the first one
     predicted: Prediction | None = None  # None before the prediction
+    fitted: Fitted | None = None  # that it was predicted with
 
     ran_out = property(lambda self: not self.measured)
 
@@ -61,7 +62,7 @@ class Case:
         return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
     def with_prediction(self, fitted: Fitted) -> Self:
-        return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted))
+        return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted), fitted=fitted)
 
     @cached_property
     def work(self) -> dict[str, dict[str, float]]:
@@ -98,14 +99,12 @@ def cases(runs: Sequence[Run]) -> list[Case]:
         return [point.with_prediction(constants.load()) for point in points]
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
     nothing: dict[str, Ratios] = {formula: {} for formula in FORMULAS}
-    fitted, rough = [], []
+    rough = []
     for point in points:
         others = _others(points, point)
         own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
-        fitted.append(Fitted(_cuda_context(others), own, nothing))
-        rough.append(point.with_prediction(fitted[-1]))
-    with_ratios = (replace(own, ratios=_ratios(_others(rough, one))) for one, own in zip(rough, fitted, strict=True))
-    return [one.with_prediction(own) for one, own in zip(rough, with_ratios, strict=True)]
+        rough.append(point.with_prediction(Fitted(_cuda_context(others), own, nothing)))
+    return [one.with_prediction(replace(one.fitted, ratios=_ratios(_others(rough, one)))) for one in rough]
 
 
 def fit(runs: Sequence[Run]) -> Fitted:

@@ -82,8 +82,7 @@ def reader(exercise: str, script: str | None) -> str:
 def _config_path(exercise: Path, name: str) -> Path | None:
     """The configuration of that name; None for one that is no JSON, as a sweep's."""
     # Not **, which follows no links: an exercise may link to another's configurations.
-    places = [(exercise, place) for place in ("", "*/", "*/*/", "ds_")]
-    places += [(ROOT, "*/ds_configs/"), (ROOT, "further/*/")]
+    places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (ROOT, "*/ds_configs/"), (ROOT, "further/*/")]
     found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
     return found[0].resolve() if found else None
 
