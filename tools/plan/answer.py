@@ -56,7 +56,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         )
         return _wrapped(f"First: none. {_advice(ranked)}{beside}")
     what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
-    if not first.command:
+    if not first.launcher:
         return f"{what[:-1]}; {NO_SCRIPT}."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
@@ -68,11 +68,11 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    parts = [_wrapped(what), _command(first.command.text(*asked))]
-    if local := first.command.without_slurm():
+    parts = [_wrapped(what), _command(first.command(*asked))]
+    if local := first.without_slurm():
         parts += ["Without SLURM:", _command(local)]
     if first.config:
-        file = Path(first.command.launcher).with_name(first.command.argument)
+        file = Path(first.launcher).with_name(first.argument)
         parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
     return "\n\n".join(parts)
 
@@ -138,7 +138,7 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
     if any(one.method == "8-bit" for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
-    if unrun := [one.strategy for one in shown if not one.command]:
+    if unrun := [one.strategy for one in shown if not one.launcher]:
         notes.append(f"{NO_SCRIPT.capitalize()}: {', '.join(unrun)}.")
     if "model_init" in question.settings(1):
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from itertools import product
 from math import ceil, inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import read_object
@@ -107,52 +107,39 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Command:
-    """Starts a run."""
+class Candidate:
+    """One way to do the training."""
 
-    settings: dict[str, Any]  # by run.json's names
-    nodes: int
-    gpus_per_node: int
-    launcher: str  # with its exercise
+    strategy: str  # the configuration's or the layout's name
+    workload: Workload
+    settings: dict[str, Any]  # of the run, by run.json's names
+    launcher: str = ""  # with its exercise; "": a layout that no script here runs
     argument: str = ""  # of the launcher
+    prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
+    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
+    method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
+    error: str = ""  # why it cannot be simulated
 
-    def text(self, *asked: str) -> str:
+    checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
+    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
+    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
+    line = property(lambda self: self.command() if self.launcher else "")
+    gpus_per_node = property(lambda self: self.workload.strategy.world_size // self.workload.nodes)
+
+    def command(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
-        nodes = [f"--nodes={self.nodes}"] * (self.nodes > 1) + [f"--gpus-per-node={self.gpus_per_node}"]
-        return self._line(*(["sbatch", *asked] if asked else []), *nodes)
+        nodes = [f"--nodes={self.workload.nodes}"] * (self.workload.nodes > 1)
+        return self._line(*["sbatch"] * bool(asked), *asked, *nodes, f"--gpus-per-node={self.gpus_per_node}")
 
     def without_slurm(self) -> str:
         """The command to type on one node without SLURM; "" for several nodes."""
-        return self._line(f"GPUS_PER_NODE={self.gpus_per_node}", "bash") if self.nodes == 1 else ""
+        return self._line(f"GPUS_PER_NODE={self.gpus_per_node}", "bash") if self.workload.nodes == 1 else ""
 
     def _line(self, *between: str) -> str:
         words = []
         for name, value in self.settings.items():
             words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
         return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One way to do the training."""
-
-    strategy: str  # the configuration's or the layout's name
-    command: Command | None  # None: a layout that no script here runs
-    workload: Workload
-    prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
-    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
-    method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
-    error: str = ""  # why it cannot be simulated
-
-    def with_settings(self, added: dict[str, Any], workload: Workload, **changes: Any) -> Self:
-        """Args: added: to the command's settings; changes: of other attributes."""
-        command = replace(self.command, settings=self.command.settings | added)
-        return replace(self, command=command, workload=workload, **changes)
-
-    checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
-    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
-    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
-    line = property(lambda self: self.command.text() if self.command else "")
 
     @property
     def micro_batches(self) -> str:
@@ -164,9 +151,9 @@ class Candidate:
     def traffic(self) -> dict[str, Any]:
         """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
         in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
-        layout, runs_in = self.workload.layout, NO_SCRIPT
-        if self.command:
-            runs_in = self.command.launcher + (f" {self.command.argument}" if layout else "")
+        layout, runs_in = self.workload.layout, self.launcher or NO_SCRIPT
+        if layout and self.launcher:
+            runs_in += f" {self.argument}"
         found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes}
         return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
 
@@ -194,8 +181,8 @@ def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
     for one in full:
         if one.strategy in _WITH_8_BITS:
             workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
-            about = {"strategy": f"{one.strategy}, 8-bit", "method": "8-bit"}
-            yield one.with_settings({"optimizer": "adamw_torch_8bit"}, workload, **about)
+            settings = one.settings | {"optimizer": "adamw_torch_8bit"}
+            yield replace(one, strategy=f"{one.strategy}, 8-bit", method="8-bit", workload=workload, settings=settings)
 
 
 def adapters(full: list[Candidate]) -> Iterator[Candidate]:
@@ -203,10 +190,10 @@ def adapters(full: list[Candidate]) -> Iterator[Candidate]:
     for one, (method, four_bits) in product(full, ADAPTERS.items()):
         if one.strategy in _WITH_ADAPTERS:
             shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
-            own = replace(one, command=replace(one.command, launcher="further/lora/lora.slurm"))
-            settings = {"method": method.lower(), "lora_rank": ADAPTER_RANK}
-            about = {"strategy": f"{method} {one.strategy}", "method": method}
-            yield own.with_settings(settings, replace(one.workload, shape=shape), **about)
+            workload = replace(one.workload, shape=shape)
+            settings = one.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+            own = replace(one, strategy=f"{method} {one.strategy}", method=method, workload=workload, settings=settings)
+            yield replace(own, launcher="further/lora/lora.slurm")
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -230,14 +217,13 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     about["fabric_gb_per_s"] = question.fabric_gb_per_s
     workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
     if not (dimension := layout.dimension):
-        return Candidate(layout.name, None, workload)
+        return Candidate(layout.name, workload, {})
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
     settings |= {"sequence_parallel": True} if dimension == "tp" else {}
     settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
     settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
     settings["loss_chunk"] = LOSS_CHUNK
-    launched = (question.nodes, question.gpus_per_node, "further/dimensions/dimensions.slurm", f"{dimension}.py")
-    return Candidate(layout.name, Command(settings, *launched), workload)
+    return Candidate(layout.name, workload, settings, "further/dimensions/dimensions.slurm", f"{dimension}.py")
 
 
 def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
@@ -292,8 +278,8 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         config = config if config != shipped else None
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
-    command = Command(settings, question.nodes, question.gpus_per_node, launcher, argument)
-    return Candidate(Path(name).stem if own else name or "one GPU", command, workload, config=config)
+    strategy = Path(name).stem if own else name or "one GPU"
+    return Candidate(strategy, workload, settings, launcher, argument, config=config)
 
 
 def _causal_models() -> set[str]:

@@ -9,7 +9,6 @@ from tools.plan.candidates import ADAPTERS, Candidate, Question, adapters, candi
 from tools.plan.gpus import Gpu
 from tools.plan.predict import first_choice, predict, predict_from
 from tools.plan.simulate import prepare, step_of
-from tools.plan.workload import Workload
 
 
 def rank(question: Question) -> list[Candidate]:
@@ -25,7 +24,7 @@ def rank(question: Question) -> list[Candidate]:
     if not ranked:
         raise InputError(failed[0].error)
     kinds = [("",), ("8-bit",)] if question.method not in ("lora", "qlora") else [tuple(ADAPTERS)]
-    options = [[one for one in ranked if one.method in kind and one.command] for kind in kinds]
+    options = [[one for one in ranked if one.method in kind and one.launcher] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
     first = chosen[first_choice([one.prediction for one in chosen])]
@@ -70,20 +69,16 @@ def _resized(question: Question, one: Candidate) -> Candidate:
         return one
     ends = [step_of(one.workload.shape | {"batch_size": size}) for size in (rows, 2 * rows)]
     for size in range(2 * rows - 1, rows, -1):
-        workload = _with_rows(question, one.workload, size)
+        # The same work, with at least --batch rows in a step.
+        accumulation, steps = question.split(size)
+        strategy, shape = replace(one.workload.strategy, accumulation=accumulation), one.workload.shape
+        workload = replace(one.workload, shape=shape | {"batch_size": size}, strategy=strategy, max_steps=steps)
         step = _between(*ends, (size - rows) / rows)
         prediction = predict_from(step, workload, question.hardware, constants.load())
         if prediction.verdict == "fits":
-            settings = {"batch_size": size, "grad_acc": workload.strategy.accumulation, "max_steps": workload.steps}
-            return one.with_settings(settings, workload, prediction=prediction)
+            settings = one.settings | {"batch_size": size, "grad_acc": accumulation, "max_steps": steps}
+            return replace(one, settings=settings, workload=workload, prediction=prediction)
     return one
-
-
-def _with_rows(question: Question, workload: Workload, rows: int) -> Workload:
-    """The same work in micro-batches of so many rows, at least --batch of them in a step."""
-    accumulation, steps = question.split(rows)
-    strategy = replace(workload.strategy, accumulation=accumulation)
-    return replace(workload, shape=workload.shape | {"batch_size": rows}, strategy=strategy, max_steps=steps)
 
 
 def _between(low: Any, high: Any, share: float) -> Any:

@@ -102,7 +102,7 @@ def test_answer_is_at_most_100_columns_and_ten_rows_with_the_first_and_its_comma
 
 def test_what_is_close_and_cheaper_stands_beside_the_first() -> None:
     ranked = rank(replace(SEVEN, method="full"))
-    first = next(one for one in ranked[1:] if one.prediction.verdict == "fits" and one.command)
+    first = next(one for one in ranked[1:] if one.prediction.verdict == "fits" and one.launcher)
     found = first.prediction.ranges
     halved = found | {name: found[name].times(0.5) for name in ("gpu_hours", "step_time_s")}
     card = first.prediction.gpu.memory_mib
@@ -185,7 +185,7 @@ def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_the
     assert "BATCH_SIZE=1 GRAD_ACC=4 CP_SIZE=2" in line
     assert f" TRAIN_SIZE={LONG.steps * LONG.gpus * LONG.batch} " in line, "no epoch might have a whole step"
     assert line.endswith("--nodes=2 --gpus-per-node=2 further/dimensions/dimensions.slurm cp.py")
-    assert f"\n{NO_SCRIPT.capitalize()}: " in answer.text(LONG, ranked, every=True) and ranked[0].command
+    assert f"\n{NO_SCRIPT.capitalize()}: " in answer.text(LONG, ranked, every=True) and ranked[0].launcher
     assert not list(layouts(replace(LONG, length=4096))) + list(layouts(replace(LONG, model="bloom-7b1")))
 
 
