@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tools.logs.run import SHOWN_STATES, Run
+from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import utf8_lines
@@ -28,32 +28,35 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     What a run records about itself decides: its `submission`, and every setting it used. So a tiny run does not count
     as the real one, nor does a run from before an edit of a setting in env_vars.sh.
     """
-    candidates = [run for run in runs if not run.problem and _maybe(submission, run)]
+    facts = _facts(submission)
+    only_configs = all(argument.endswith(".json") for argument in submission.arguments)
+
+    def may_be(run: Run) -> bool:
+        if run.record.submission is not None:
+            return run.record.exercise == facts["exercise"] and run.record.submission == submission.text
+        # Started by hand: known only by its settings, which rank 0 writes.
+        return only_configs and bool(run.settings) and run.matches(facts)
+
+    candidates = [run for run in runs if not run.problem and may_be(run)]
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
-    if not _only_configs(submission) or not any(run.settings for run in candidates):
+    if not only_configs or not any(run.settings for run in candidates):
         return candidates
-    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
-
-    def has_them(run: Run) -> bool:
-        recorded = run.settings
-        by_line = run.record.submission is not None  # which has the paths whole
-        return all(_same(recorded[name], expected[name], by_line) for name in recorded.keys() & expected.keys())
-
-    return list(filter(has_them, candidates))
+    expected = effective_settings(submission)
+    # A recorded line has the paths whole.
+    return [run for run in candidates if not _differing(run, expected, run.record.submission is not None)]
 
 
-def _maybe(submission: Submission, run: Run) -> bool:
-    record = run.record
-    if record.exercise != submission.exercise.name:
-        return False
-    if record.submission is not None:
-        return record.submission == submission.text
-    # Started by hand: known only by its settings, which rank 0 writes.
-    shape = (submission.count("nodes"), submission.count("gpus-per-node"))
-    configs = [Path(argument).stem for argument in submission.arguments if argument.endswith(".json")]
-    same_config = record.config in (configs or [path.stem if (path := submission.config_path) else None])
-    same_shape = (record.nodes, record.gpus_per_node) == shape
-    return bool(run.settings) and _only_configs(submission) and same_config and same_shape
+def _facts(submission: Submission) -> Where:
+    """Conditions on the submission's runs: what they are of, their size and their configuration."""
+    path = submission.config_path
+    shape = {"nodes": submission.count("nodes"), "gpus_per_node": submission.count("gpus-per-node")}
+    return {"exercise": submission.exercise.name} | shape | {"config": path.stem if path else None}
+
+
+def _differing(run: Run, expected: Mapping[str, Any], by_name: bool) -> set[str]:
+    """The settings that the run has, and that are not as expected. Args: by_name: as of `_same`."""
+    known = {name for name, value in expected.items() if value is not None and name in run.settings}
+    return {name for name in known if not _same(run.settings[name], expected[name], by_name)}
 
 
 def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
@@ -63,28 +66,21 @@ def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submiss
     which the lines of its list differ; no other such run has fewer settings that differ from env_vars.sh.
     """
     scripts = [Path(argument).name for argument in submission.arguments if argument.endswith(".py")]
-    wanted = {"exercise": submission.exercise.name, "nodes": submission.count("nodes"), "tiny": False}
-    wanted |= {"gpus_per_node": submission.count("gpus-per-node"), "profiled": False, "shared_gpu": False}
-    wanted["config"] = path.stem if (path := submission.config_path) else None
-    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
+    wanted = _facts(submission) | {"tiny": False, "profiled": False, "shared_gpu": False}
+    expected = effective_settings(submission)
     apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
     steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
     found = []
     for run in runs:
-        recorded = run.settings
         if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
             continue
         command = " ".join(run.record.command)
         if not run.matches(wanted) or not all(name in command for name in scripts):
             continue
-        other = {name for name in recorded.keys() & expected.keys() if not _same(recorded[name], expected[name], True)}
+        other = _differing(run, expected, by_name=True)
         if not apart & other:
             found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))
     return min(found, key=lambda one: one[:3])[3:] if found else None
-
-
-def _only_configs(submission: Submission) -> bool:
-    return all(argument.endswith(".json") for argument in submission.arguments)
 
 
 def effective_settings(submission: Submission) -> dict[str, Any]:

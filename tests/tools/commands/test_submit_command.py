@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.exercise_folder import make_exercise
+from tests.exercise_folder import LAUNCHER, make_exercise
 from tests.launching import REPO, wait_until
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
@@ -126,6 +126,7 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
     submit, tmp_path: Path, make_run, logs: Path, line: str, record: dict, settings: dict, skipped: bool
 ) -> None:
     exercise = make_exercise(tmp_path, f"{line}\n")
+    (exercise / "run.slurm").write_text('#!/bin/bash\nstart_run() { :; }\nstart_run "$1"\n' + LAUNCHER)
     (exercise / ".env").touch()
     (exercise / "1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
     env_file = exercise / "env_vars.sh"
