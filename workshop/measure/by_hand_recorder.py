@@ -64,7 +64,7 @@ class StepEvidence:
         self.profiler = Profiler(settings)
         self._number = 0
         self._start_s = 0.0  # of the first step
-        record_facts(settings, data, model, len(data.train), "bf16" if settings.bf16 else "fp32", dp_size)
+        record_facts(settings, data, model, len(data.train), dp_size)
         if settings.optimizer == "muon":
             shapes = [weight.shape for weight in blocks_of(model).parameters() if weight.ndim == 2]
             sharding["matrices"] = ["x".join(map(str, shape)) for shape in shapes]

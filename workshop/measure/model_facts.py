@@ -31,17 +31,13 @@ class RunRecorder(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
     ) -> None:
-        asked_for = "fp16" if args.fp16 else "bf16" if args.bf16 else "fp32"
-        record_facts(self.settings, self.data, model, len(train_dataloader.dataset), asked_for)
+        record_facts(self.settings, self.data, model, len(train_dataloader.dataset))
 
 
-def record_facts(
-    settings: Settings, data: Data, model: torch.nn.Module, rows: int, asked_for: str, dp_size: int | None = None
-) -> None:
+def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: int, dp_size: int | None = None) -> None:
     """Write the facts into run.json and print them, on rank 0. Collective: call it on every rank.
 
-    Args: rows: of an epoch, packed or not; asked_for: the precision; dp_size: groups of ranks with their own rows;
-        None: every rank has its own.
+    Args: rows: of an epoch, packed or not; dp_size: groups of ranks with their own rows; None: every rank has its own.
     """
     gpu = torch.cuda.is_available()
     gpu_names = gather_objects(torch.cuda.get_device_name() if gpu else None)
@@ -80,6 +76,7 @@ def record_facts(
         tokens = settings.batch_size * settings.grad_acc * settings.max_length * dp_size // world_size
         facts["flops_per_gpu_per_step"] = size.flops_per_token * tokens
     update_run_record(settings.run_dir, **facts)
+    asked_for = "fp16" if settings.fp16 and gpu else "bf16" if settings.bf16 else "fp32"
     trained = size.trained_parameters / size.parameters
     frozen = f", {trained:.2%} trained" if trained < 1 else ""
     print(

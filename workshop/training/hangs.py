@@ -41,10 +41,16 @@ def collective_timeout_s(settings: Settings) -> int:
 
 
 def watch(settings: Settings) -> "HangWatch":
-    """Return this process's watch; the first call starts it."""
-    found = _watch or HangWatch(settings)
-    found.start()
-    return found
+    """Return this process's watch; the first call starts it. With HANG_TIMEOUT_S=0 it watches nothing."""
+    global _watch
+    if _watch or not settings.hang_timeout_s:
+        return _watch or HangWatch(settings)
+    _watch = HangWatch(settings)
+    _watch.stacks.parent.mkdir(parents=True, exist_ok=True)
+    _watch.file = _watch.stacks.open("w")
+    dump_on_sigterm()
+    _watch.arm()
+    return _watch
 
 
 def progress(slow: bool = False) -> None:
@@ -65,7 +71,7 @@ def dump_on_sigterm() -> None:
 
 
 class HangWatch(TrainerCallback):
-    """Watches the rank from `start` until `stop`; HANG_TIMEOUT_S=0 turns it off."""
+    """Watches the rank until `stop`; see `watch`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -77,18 +83,7 @@ class HangWatch(TrainerCallback):
         self._extra_s = START_S  # of slow parts; SLOW_S from the first step on
         self._compiles = True  # the first step of this attempt
 
-    def start(self) -> None:
-        global _watch
-        if _watch or not self.settings.hang_timeout_s:
-            return
-        self.stacks.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.stacks.open("w")
-        _watch = self
-        dump_on_sigterm()
-        self.arm()
-
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self.start()
         if _watch and torch.distributed.is_initialized():
             distributed = torch.distributed.distributed_c10d  # torchtitan uses these private names, too
             for group in distributed._world.pg_map:  # HYBRID_SHARD and DeepSpeed make more groups

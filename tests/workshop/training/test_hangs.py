@@ -228,7 +228,7 @@ def rank_of_two(rank: int, kind: str, run: Path) -> None:
         hangs.START_S = 0
         hangs.watch(settings)
         do_nothing()
-    watch = hangs.HangWatch(settings)
+    watch = hangs.watch(settings)
     watch.on_train_begin()
     dist.barrier()
     if kind == "save":
