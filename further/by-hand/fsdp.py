@@ -76,7 +76,7 @@ def main() -> None:
     )
 
     for micro_batches in islice(batches_of_steps(loader, settings), steps):
-        with evidence.step():
+        with evidence.step(micro_batches):
             # 5. What the loss is divided by: the targets in all micro-batches of all ranks. A mean of means would
             #    weigh a target more where a micro-batch has few.
             targets = sum((batch["labels"][:, 1:] != IGNORE).sum() for batch in micro_batches).to(device)

@@ -40,8 +40,7 @@ class StepEvidence:
 
     Args:
         method: for run.json; with dp_size the dimension of a group's ranks (tp, cp, pp).
-        dp_size: number of groups whose ranks share rows: then `step` is given the rows of each step. None: each rank
-            has its own rows, and a hook on the model counts them.
+        dp_size: number of groups whose ranks share rows; None: each rank has its own.
     """
 
     def __init__(
@@ -57,9 +56,11 @@ class StepEvidence:
         self.writes = dist.get_rank() == 0
         self.recorder = StepRecorder(settings.run_dir / "steps.csv")
         device, ranks = torch.device("cuda" if torch.cuda.is_available() else "cpu"), dist.get_world_size()
-        self.recorder.counter = TokenCounter(model if dp_size is None else None, device, ranks // (dp_size or ranks))
+        size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
+        dp_size = dp_size or ranks
+        self.recorder.counter = TokenCounter(None, device, ranks // dp_size)
         self.hang_watch = watch(settings)
-        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * (dp_size or ranks))
+        self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dp_size)
         self.precision = SeenPrecision(blocks_of(model))
         self.profiler = Profiler(settings)
         self._number = 0
@@ -68,17 +69,13 @@ class StepEvidence:
         if settings.optimizer == "muon":
             shapes = [weight.shape for weight in blocks_of(model).parameters() if weight.ndim == 2]
             sharding["matrices"] = ["x".join(map(str, shape)) for shape in shapes]
-        size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
         if self.writes:
             update_run_record(settings.run_dir, sharding={"method": method, **size, **sharding})
         forget_peak()
 
     @contextmanager
-    def step(self, batches: Sequence[dict[str, torch.Tensor]] = ()) -> Iterator[None]:
-        """Measure an optimizer step: time, tokens, and in one step its collectives.
-
-        `batches` are the whole rows of this rank's group, if its ranks share them.
-        """
+    def step(self, batches: Sequence[dict[str, torch.Tensor]]) -> Iterator[None]:
+        """Measure an optimizer step: time, tokens of the group's `batches`, and in one step its collectives."""
         self._number += 1
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
             self.hang_watch.on_train_begin()
