@@ -18,8 +18,9 @@ FILES = ("train.out", "steps.csv", "gpu_memory.csv", "cpu_memory.txt", "nccl.log
 
 
 @pytest.fixture
-def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callable[[], str]:
+def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> Callable[[], str]:
     """What all commands that read logs print about the folder."""
+    monkeypatch.setenv("COLUMNS", "1000")  # watch cuts its lines
 
     def run() -> str:
         for words in (
@@ -27,6 +28,7 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> Callab
             ("runs", "--figures", "peak_gpu_mib,peak_cpu_mib,train_loss,optimizer_steps,all_reduces,optimizer_ms"),
             ("runs", "--format", "csv"),
             ("fill", "baseline"),
+            ("watch", "--once", "--recent", "1e6"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),
         ):
             assert main([*words, "--logs", str(logs)]) in (0, 2, 3), words

@@ -68,7 +68,7 @@ def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None) ->
 
 def single_run(folder: Path) -> Run:
     """The run in a folder; raises InputError if it cannot be read."""
-    run = read_run(folder)
+    run = read_run(folder.resolve() if folder.is_symlink() else folder)
     if run.problem:
         raise InputError(run.problem)
     return run

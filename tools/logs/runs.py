@@ -21,11 +21,7 @@ T = TypeVar("T")
 
 
 def read_run(folder: Path) -> Run:
-    """The run in `folder`; a damaged run.json gives a run with a `problem`, never an exception."""
-    return _read(folder.resolve() if folder.is_symlink() else folder)
-
-
-def _read(folder: Path) -> Run:
+    """The run in `folder`; a damaged run.json or a link gives a run with a `problem`, never an exception."""
     path = f"{folder}/run.json"
     try:
         if one_line(path) != path:
@@ -64,7 +60,7 @@ def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        found += map(_read, progress(list(run_folders(logs, 0)), "reading run.json"))
+        found += map(read_run, progress(list(run_folders(logs, 0)), "reading run.json"))
     found.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
         return found
