@@ -33,10 +33,8 @@ LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV"
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
 
 # Settings that only further/speed-ladder/ has: another exercise would leave them without effect.
-LADDER_NAMES = (
-    *("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE", "DATA_WORKERS"),
-    "FLOAT8",
-)
+LADDER_NAMES = ("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE")
+LADDER_NAMES += ("DATA_WORKERS", "FLOAT8")
 
 
 def is_tiny(model_name: str) -> bool:
