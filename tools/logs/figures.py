@@ -222,11 +222,10 @@ def _answers(run: Run) -> Found:
 
 
 def _timers(run: Run) -> Found:
-    paths = run.paths("train.out", "train.out")
-    if not paths or not run.timed:
+    if "train.out" not in run.files or not run.timed:
         return {}
     warmup = read(run, "summary.json").get("warmup_steps", 0)
-    parts_ms = read_timers(paths[0]).items()
+    parts_ms = read_timers(run.folder / "train.out").items()
     return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
 
 
@@ -285,10 +284,9 @@ def _cpu_log(prefix: str) -> Callable[[Run], Found]:
 
 
 def _fabric(run: Run) -> Found:
-    paths = run.paths("nccl.log", "nccl.log")
-    if not paths:
+    if "nccl.log" not in run.files:
         return {}
-    log = nccl_log.read(paths[0])
+    log = nccl_log.read(run.folder / "nccl.log")
     if log.world_size != run.world_size:
         raise UnavailableError(f"a world of {log.world_size}, not {run.world_size}")
     return {"allreduce_gb_per_s": log.allreduce_gb_per_s}

@@ -141,7 +141,7 @@ class Run:
         if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
             return recorded
         try:
-            found = next((cause(path) for path in self.paths("train.out", "train.out")), None)
+            found = cause(self.folder / "train.out") if "train.out" in self.files else None
         except OSError as error:
             return f"train.out: {error.strerror}"
         return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
