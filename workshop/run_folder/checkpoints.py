@@ -81,10 +81,10 @@ def manifest(folder: Path) -> dict[str, Any]:
 def fault(folder: Path) -> str:
     """Return why a checkpoint is not whole, naming the file; "" if it is."""
     try:
-        files = manifest(folder)["files"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        files = [(name, int(size), expected) for name, (size, expected) in manifest(folder)["files"].items()]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return f"its {MANIFEST} cannot be read ({error}), so nothing says that it was finished"
-    for name, (size, expected) in files.items():
+    for name, size, expected in files:
         file = folder / name
         try:
             if not file.is_file():
