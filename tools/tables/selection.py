@@ -26,15 +26,14 @@ class Selection:
     runs: Sequence[Run]
     used: list[Run] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    chosen: dict[str, tuple[list[Run], list[str]]] = field(default_factory=dict)
+    chosen: dict[str, list[Run]] = field(default_factory=dict)
 
     def __call__(self, where: Where) -> list[Run]:
         """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
         if (key := str(where)) not in self.chosen:
-            self.chosen[key] = choose(self.runs, run_conditions(where))
-        found, notes = self.chosen[key]
+            self.chosen[key] = self._choose(run_conditions(where))
+        found = self.chosen[key]
         self.used += found
-        self.notes += notes
         completed = [run for run in found if run.state == "completed"]
         if not completed:
             raise UnavailableError(found[-1].outcome)
@@ -43,34 +42,26 @@ class Selection:
                 raise UnavailableError(f"ran in {run.record.precision}")
         return completed
 
+    def _choose(self, where: Where) -> list[Run]:
+        """For each REPEAT the newest completed run that matches, else the newest; a short test run only without others.
 
-def choose(runs: Sequence[Run], where: Where) -> tuple[list[Run], list[str]]:
-    """For each REPEAT the newest completed run that matches, else the newest; a short test run only without others.
-
-    Args:
-        runs: oldest first.
-
-    Returns:
-        A run for each REPEAT; notes on newer ones that are not chosen.
-
-    Raises:
-        UnavailableError: no run matches.
-    """
-    found: dict[int, list[Run]] = {}
-    for run in filter(lambda run: run.matches(where), runs):
-        found.setdefault(run.repeat, []).append(run)
-    if not found:
-        raise UnavailableError(NOT_MEASURED)
-    chosen, notes = [], []
-    for _, same in sorted(found.items()):
-        candidates = [run for run in same if run.state == "completed"] or same
-        chosen.append(next(run for run in reversed(candidates) if not _is_short(run, candidates)))
-        if (newest := same[-1]) is not chosen[-1]:
-            why = newest.outcome
-            if newest.state == "completed":
-                why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
-            notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
-    return chosen, notes
+        Raises UnavailableError: no run matches.
+        """
+        found: dict[int, list[Run]] = {}
+        for run in filter(lambda run: run.matches(where), self.runs):
+            found.setdefault(run.repeat, []).append(run)
+        if not found:
+            raise UnavailableError(NOT_MEASURED)
+        chosen = []
+        for _, same in sorted(found.items()):
+            candidates = [run for run in same if run.state == "completed"] or same
+            chosen.append(next(run for run in reversed(candidates) if not _is_short(run, candidates)))
+            if (newest := same[-1]) is not chosen[-1]:
+                why = newest.outcome
+                if newest.state == "completed":
+                    why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
+                self.notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
+        return chosen
 
 
 def _is_short(run: Run, candidates: Sequence[Run]) -> bool:
