@@ -43,8 +43,8 @@ class FilledTable:
     @property
     def runs(self) -> list[Run]:
         """Those that its cells are about, each once, oldest first."""
-        found = {run.folder: run for row in self.cells for cell in row if cell for run in cell.runs}
-        return sorted(found.values(), key=lambda run: run.start)
+        found = dict.fromkeys(run for row in self.cells for cell in row if cell for run in cell.runs)
+        return sorted(found, key=lambda run: run.start)
 
     def labelled(self) -> Iterator[tuple[str, str, Cell]]:
         """The labels of the row and the column of each filled cell, and the cell."""
@@ -75,7 +75,7 @@ class FilledTable:
 
 def sources(tables: Sequence[FilledTable], most: int = 8) -> str:
     """The line under tables: the run folders their figures are from; of more than `most`, how many in which folders."""
-    runs = list({run.folder: run for table in tables for run in table.runs}.values())
+    runs = list(dict.fromkeys(run for table in tables for run in table.runs))
     if len(runs) > most:
         places = dict.fromkeys(f"`{run.folder.parents[1]}`" for run in runs)
         emulated = sum(bool(run.record.emulated_nodes) for run in runs)
@@ -126,7 +126,7 @@ def _cell(select: Selection, asked: Label) -> Cell:
     for run in select.used:
         if run.state != "completed":
             select.notes.append(f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
-    return Cell(text, value, figure, tuple({run.folder: run for run in select.used}.values()))
+    return Cell(text, value, figure, tuple(dict.fromkeys(select.used)))
 
 
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
