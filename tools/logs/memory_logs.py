@@ -109,10 +109,9 @@ def read_psrecord(path: Path | str) -> MemoryLog:
         LogError: a line before the last, or the only one, does not hold four numbers.
     """
     memory_mib, time_s, before_s, elapsed_s = [], [], 0.0, 0.0
-    lines = [(number, line) for number, line in enumerate(read_plain(path).splitlines(), 1) if line.strip(_BLANK)]
+    numbered = enumerate((line.strip(_BLANK) for line in read_plain(path).splitlines()), 1)
+    lines = [(number, line) for number, line in numbered if line and not line.startswith(b"#")]
     for number, line in lines:
-        if line.lstrip(_BLANK).startswith(b"#"):
-            continue
         try:
             now_s, _, resident_mib, _ = map(float, line.split())
             if not (math.isfinite(now_s) and math.isfinite(resident_mib)):
@@ -120,7 +119,7 @@ def read_psrecord(path: Path | str) -> MemoryLog:
         except ValueError:
             cut_off = len(line.split()) < 4 and set(line) <= set(b"0123456789. ")
             if number < lines[-1][0] or not (memory_mib or cut_off):
-                raise LogError(path, number, line.decode("utf-8", "replace").strip(), _PSRECORD) from None
+                raise LogError(path, number, line.decode("utf-8", "replace"), _PSRECORD) from None
             continue
         before_s += elapsed_s if now_s < elapsed_s else 0.0
         elapsed_s = now_s
