@@ -205,9 +205,8 @@ def _way(case: Case) -> str:
 
 def _name(case: Case) -> str:
     """The configuration, and how the rows are split."""
-    shape, config = case.workload.shape, case.runs[0].record.config
-    split = f"{shape['batch_size']} x {case.workload.strategy.accumulation}"
-    return f"{config or case.workload.strategy.method}, {split}"
+    name = case.runs[0].record.config or case.workload.strategy.method
+    return f"{name}, {case.workload.micro_batches}"
 
 
 def _work(case: Case) -> str:

@@ -59,7 +59,6 @@ class Question:
     largest: bool = False  # micro-batches as large as fit
 
     hardware = property(lambda self: named(self.gpu, self.node_gib))
-    gpus_per_node = property(lambda self: self.gpus // self.nodes)
     long = property(lambda self: self.length > MEASURED_LENGTH)  # then layouts are ranked beside the strategies
     # bf16 where the GPU has it: it needs no loss scale.
     precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
@@ -93,7 +92,7 @@ class Question:
         given, kind = f"--gpus {self.gpus} --nodes {self.nodes}", self.hardware
         if self.gpus % self.nodes:
             raise InputError(f"{given}: expected as many GPUs on each node")
-        if self.gpus_per_node > (most := kind.per_node):
+        if self.gpus // self.nodes > (most := kind.per_node):
             holds = f"a node of {kind.driver_name} holds {most}"
             raise InputError(f"{given}: {holds}; expected at most {most}, or more --nodes")
 
@@ -122,30 +121,24 @@ class Candidate:
 
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
+    micro_batches = property(lambda self: self.workload.micro_batches)
     trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
     line = property(lambda self: self.command() if self.launcher else "")
-    gpus_per_node = property(lambda self: self.workload.strategy.world_size // self.workload.nodes)
 
     def command(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
         nodes = [f"--nodes={self.workload.nodes}"] * (self.workload.nodes > 1)
-        return self._line(*["sbatch"] * bool(asked), *asked, *nodes, f"--gpus-per-node={self.gpus_per_node}")
+        return self._line(*["sbatch"] * bool(asked), *asked, *nodes, f"--gpus-per-node={self.workload.ranks_per_node}")
 
     def without_slurm(self) -> str:
         """The command to type on one node without SLURM; "" for several nodes."""
-        return self._line(f"GPUS_PER_NODE={self.gpus_per_node}", "bash") if self.workload.nodes == 1 else ""
+        return self._line(f"GPUS_PER_NODE={self.workload.ranks_per_node}", "bash") if self.workload.nodes == 1 else ""
 
     def _line(self, *between: str) -> str:
         words = []
         for name, value in self.settings.items():
             words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
         return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
-
-    @property
-    def micro_batches(self) -> str:
-        if self.workload.layout:
-            return f"1 x {self.workload.layout.micro_batches}"
-        return f"{self.workload.shape['batch_size']} x {self.workload.strategy.accumulation}"
 
     @property
     def traffic(self) -> dict[str, Any]:

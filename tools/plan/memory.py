@@ -75,9 +75,8 @@ def _micro_batches(step: dict[str, Any], strategy: Strategy, fixed: Terms, carri
     """The first micro-batch makes its gradients, the later ones find them there (`carried`, bytes)."""
     moments = [
         # The peak with gradients and the one without may be apart; their difference still makes the right sum.
-        {**fixed, "activations": peak, "gradients": part["peak_with_gradients_bytes"] - peak}
+        fixed | {"activations": part["peak_bytes"], "gradients": part["peak_with_gradients_bytes"] - part["peak_bytes"]}
         for part in step["parts"]
-        for peak in [part["peak_bytes"]]
     ]
     if strategy.accumulation > 1:
         moments.append({**fixed, "activations": _activations(step), "gradients": carried})
@@ -273,7 +272,7 @@ def _context_groups(workload: Workload) -> tuple[str, str, str]:
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
     strategy = workload.strategy
-    ranks, method = strategy.world_size / workload.nodes, strategy.method
+    ranks, method = workload.ranks_per_node, strategy.method
     states = parameters / MIB * (strategy.world_size / strategy.shards) / workload.nodes * strategy.share_on_cpu
     return {
         "processes": ranks,

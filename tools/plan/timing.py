@@ -136,7 +136,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     """
     strategy = workload.strategy
     if workload.layout:
-        return workload.layout.traffic(step, strategy.world_size // workload.nodes)
+        return workload.layout.traffic(step, workload.ranks_per_node)
     if strategy.world_size == 1:
         return 0, 0
     method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)

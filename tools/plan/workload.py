@@ -91,6 +91,7 @@ class Workload:
         None  # of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row
     )
 
+    ranks_per_node = property(lambda self: self.strategy.world_size // self.nodes)
     # The training loop of further/by-hand/, without a Trainer.
     by_hand = property(lambda self: "loss_outside" in self.shape)
     row_length = property(lambda self: self.layout.length if self.layout else self.shape["max_length"])
@@ -111,14 +112,14 @@ class Workload:
         return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
 
     @property
-    def readers(self) -> float:
+    def readers(self) -> int:
         """Ranks of the fullest node that hold all weights while they are read: workshop/training/models.py, load_model.
 
         Under ZeRO-3 rank 0 alone copies them from the file, a layer at a time.
         """
         sent = self.strategy.config.get("cpu_ram_efficient_loading") and not self.shape.get("four_bits")
         alone = self.strategy.method == "zero3" or (self.strategy.method == "fsdp2" and sent)
-        return 1 if alone else self.strategy.world_size / self.nodes
+        return 1 if alone else self.ranks_per_node
 
     @property
     def compiles(self) -> bool:
@@ -131,6 +132,12 @@ class Workload:
         if self.layout:
             return self.layout.dp * self.layout.micro_batches
         return self.shape["batch_size"] * self.strategy.accumulation * self.strategy.world_size
+
+    @property
+    def micro_batches(self) -> str:
+        """Rows of a micro-batch x how many are added up."""
+        rows, number = self.shape["batch_size"], self.strategy.accumulation
+        return f"{rows} x {self.layout.micro_batches if self.layout else number}"
 
     @property
     def saves(self) -> int:
