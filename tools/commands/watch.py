@@ -68,7 +68,7 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
         left_out: folders that are not opened: of runs that ended before, or are somebody else's; they are added to it.
     """
     found = []
-    for folder in {path for one in logs for path in run_folders(one, 0)} - left_out:
+    for folder in sorted({path for one in logs for path in run_folders(one, 0)} - left_out):
         with suppress(OSError):  # deleted meanwhile
             run = read_run(folder)
             newest_s = max(run.files.values(), default=0) / 1e9
