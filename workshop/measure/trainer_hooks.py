@@ -67,14 +67,15 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
     for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
         if 0 < len(examples) < (size := getattr(settings, name.lower())):
             note(f"{name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
+    recorder = StepRecorder(settings.run_dir / "steps.csv")
     return [
         RunRecorder(settings, data),
         ShardingRecorder(settings, model),
         *([CheckpointWriter(settings)] if settings.saves_often else []),
-        StepRecorder(settings.run_dir / "steps.csv"),
+        recorder,
         watch(settings),
         Profiler(settings),
-        ScoreRecorder(settings, data.examples[: settings.generate_size], data.train_examples),
+        ScoreRecorder(settings, recorder, data.examples[: settings.generate_size], data.train_examples),
     ]
 
 

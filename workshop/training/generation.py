@@ -20,7 +20,7 @@ from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Row
 from workshop.run_folder.run_record import add_to_summary, read_summary
 from workshop.run_folder.settings import Settings
-from workshop.training.callbacks import forget_peak, gather_objects
+from workshop.training.callbacks import StepRecorder, forget_peak, gather_objects
 from workshop.training.hangs import progress
 from workshop.training.squad_metric import score
 
@@ -145,8 +145,10 @@ class ScoreRecorder(TrainerCallback):
     asked after the training, is refused before the training.
     """
 
-    def __init__(self, settings: Settings, examples: Sequence[Row], known: Sequence[Row] = ()) -> None:
-        self.settings, self.examples, self.known = settings, examples, known
+    def __init__(
+        self, settings: Settings, recorder: StepRecorder, examples: Sequence[Row], known: Sequence[Row] = ()
+    ) -> None:
+        self.settings, self.recorder, self.examples, self.known = settings, recorder, examples, known
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
@@ -173,6 +175,7 @@ class ScoreRecorder(TrainerCallback):
                 by_step = earlier | {str(state.global_step): exact_match}
                 add_to_summary(self.settings.run_dir, {"exact_match_by_step": by_step})
             forget_peak()
+            self.recorder.start_clock()  # answering belongs to no step
 
 
 def sentences(summary: dict[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import read_summary
 from workshop.training import generation
+from workshop.training.callbacks import StepRecorder
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, answer_questions
 
@@ -60,15 +61,24 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(t
     assert model.training, "it goes on in the mode it was in"
 
 
-def test_scores_on_the_way_are_printed_and_written_as_they_come(tmp_path: Path, monkeypatch, capsys):
-    found = iter([12.5, 25.0])
-    monkeypatch.setattr(generation, "scores", lambda *_: {"exact_match": next(found)})
-    callback = ScoreRecorder(SimpleNamespace(run_dir=tmp_path, generate_steps=2), EXAMPLES[:8])
+def test_scores_on_the_way_are_printed_and_written_as_they_come_and_belong_to_no_step(
+    tmp_path: Path, monkeypatch, capsys
+):
+    """The next step lasted 27 s instead of 0.7 with the answers to 1,000 questions in it."""
+    recorder, begun_s, found = StepRecorder(tmp_path / "steps.csv"), [], iter([12.5, 25.0])
+
+    def answered(*_: object) -> dict[str, float]:
+        begun_s.append(recorder._start_s)
+        return {"exact_match": next(found)}
+
+    monkeypatch.setattr(generation, "scores", answered)
+    callback = ScoreRecorder(SimpleNamespace(run_dir=tmp_path, generate_steps=2), recorder, EXAMPLES[:8])
     for step in range(1, 6):  # of ten: the run ends early
         state = SimpleNamespace(global_step=step, is_world_process_zero=True)
         callback.on_step_end(None, state, None, model=None, processing_class=None)
     assert read_summary(tmp_path) == {"exact_match_by_step": {"2": 12.5, "4": 25.0}}
     assert capsys.readouterr().out == "step 2: exact match 12.5 % of 8\nstep 4: exact match 25.0 % of 8\n"
+    assert begun_s[0] < begun_s[1] < recorder._start_s
 
 
 @pytest.mark.parametrize(
@@ -80,7 +90,7 @@ def test_question_that_leaves_no_room_is_refused_before_the_training(tokenizer, 
     settings = SimpleNamespace(max_length=max_length, max_new_tokens=32, generate_before=False)
     for asked in ((EXAMPLES, []), ([], EXAMPLES)):
         with pytest.raises(InputError, match=message):
-            ScoreRecorder(settings, *asked).on_train_begin(
+            ScoreRecorder(settings, None, *asked).on_train_begin(
                 None, SimpleNamespace(global_step=0), None, model=None, processing_class=tokenizer
             )
 
