@@ -37,7 +37,7 @@ _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefor
 _LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
-_FILTERS = ("exercise", "config", "model", "state")  # of that list
+_FILTERS = ("exercise", "configuration", "model", "state")  # of that list
 
 
 def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> list[Entry]:
@@ -89,7 +89,7 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
     pages.globals |= {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "counted": counted,
-        "known_figures": FIGURES,
+        **{"known_figures": FIGURES, "shown": shown, "duration": duration},
         "own_states": Counter(one.run.state for one in own),
         **{"own_count": len(own), "reference_count": len(found) - len(own), "owners": owners, "where": where},
     }
@@ -98,9 +98,8 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
         text = pages.get_template(template).render(up="../" * name.count("/"), **values)
         (folder / name).write_text(text, "utf-8")
 
-    rows = [_listed(one, owners > 1) for one in found]
-    filters = {key: sorted({row[key] for row in rows if row[key]}) for key in _FILTERS}
-    render("index.html", "index.html", rows=rows, listed=_LISTED, filters=filters)
+    filters = {key: sorted({value for one in found if (value := one.run.fact(key))}) for key in _FILTERS}
+    render("index.html", "index.html", entries=found, listed=_LISTED, filters=filters)
     for one in progress(found, "writing pages"):
         _write_run(one, folder, output, render)
 
@@ -124,23 +123,3 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
     # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
     data = json.dumps([asdict(chart) for chart in drawn if chart.lines], separators=(",", ":"), allow_nan=False)
     (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
-
-
-def _listed(one: Entry, several_owners: bool) -> dict[str, Any]:
-    """A row of the list of runs."""
-    run, record = one.run, one.run.record
-    gpus = "none" if record.device == "cpu" else str(run.world_size or "")
-    several_nodes = f" ({record.nodes} nodes)" if (record.nodes or 1) > 1 else ""
-    return {
-        "entry": one,
-        "whose": one.where if not one.own else run.owner if several_owners else "yours",
-        "exercise": record.exercise,
-        "config": run.configuration,
-        "fault": run.fault or "",
-        "model": run.model or "",
-        "gpus": gpus + several_nodes,
-        "state": run.state,
-        "reason": one.trouble or run.reason,
-        "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
-        "figures": [shown(run, name) if run.state == "completed" else "" for name in _LISTED],
-    }

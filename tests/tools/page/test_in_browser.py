@@ -11,7 +11,7 @@ def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
     for name in (f"runs/{failed}.html", "index.html", f"runs/{completed}.html"):
         page = look(name)
         if name == "index.html":
-            page.select_option("#f-config", PLANTED)
+            page.select_option("#f-configuration", PLANTED)
         assert page.evaluate("window.planted") is None
         assert page.locator("img").count() == 0
         assert page.evaluate("[...document.scripts].filter(one => !one.src).length") == 0

@@ -5,7 +5,7 @@ const byId = (id) => document.getElementById(id);
 const table = byId("runs");
 const body = table.tBodies[0];
 const rows = [...body.rows];
-const KEYS = ["kind", "exercise", "config", "model", "state"];
+const KEYS = ["kind", "exercise", "configuration", "model", "state"];
 
 function filter() {
   const wanted = KEYS.map((key) => [key, byId(`f-${key}`).value]).filter(([, value]) => value);
