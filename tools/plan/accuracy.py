@@ -67,10 +67,11 @@ def draw(cases: Sequence[Case], output: Path) -> None:
     with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
-            for family, every in _by_family(cases).items():
+            for number, (family, every) in enumerate(_by_family(cases).items()):
+                marker = "o^"[number // 10]  # there are ten colours
                 own = [case for case in every if metric in case.measured]
                 predicted = [case.predicted.ranges[metric].expected for case in own]
-                one.scatter([case.measured[metric] for case in own], predicted, s=18, label=family)
+                one.scatter([case.measured[metric] for case in own], predicted, s=18, marker=marker, label=family)
             ends = one.get_xlim()
             one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
             one.set(xscale="log", yscale="log", title=title)
