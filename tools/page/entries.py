@@ -74,8 +74,6 @@ def _unique(name: str, taken: set[str]) -> str:
 
 def links(entry: Entry, page_folder: Path) -> dict[str, str]:
     """The run's files, folders left out: name -> where it is, seen from a folder of the page."""
-    if entry.run.folder.is_symlink():
-        return {}
     base = os.path.relpath(entry.run.folder.resolve(), page_folder)
     return {name: quote(os.fsencode(f"{base}/{name}")) for name in entry.run.files}
 
