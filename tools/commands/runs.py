@@ -56,13 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
         print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
         return 0
     if shown:
-        rows, reasons = [], []
+        rows = []
         for run in progress(shown, "reading logs"):
-            rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures})
-            reasons.append(run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}...")
+            reason = run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}..."
+            rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures} | {"reason": reason})
         header = [name for name in rows[0] if name not in _SELDOM or len({row[name] for row in rows}) > 1]
-        cells = [[*map(row.get, header), reason] for row, reason in zip(rows, reasons, strict=True)]
-        print(f"{text_table([[*header, 'reason'], *cells])}\n")
+        print(f"{text_table([header, *([row[name] for name in header] for row in rows)])}\n")
     counts = Counter(run.state for run in found)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
     print(f"{counted(len(found), 'run')}: {told}")
