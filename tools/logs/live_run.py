@@ -15,7 +15,6 @@ from workshop.run_folder.safe_open import read_plain
 
 _SILENT_S = 120
 _RECENT_STEPS = 20
-_LONGEST_LINE = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
 
@@ -90,5 +89,4 @@ def last_lines(path: Path, count: int) -> list[str]:
     except LogError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
-    shown = [printable(_COLOUR.sub("", line)) for line in lines[-count:]]
-    return [line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…" for line in shown]
+    return [printable(_COLOUR.sub("", line)) for line in lines[-count:]]
