@@ -125,20 +125,20 @@ def attempt(
     trainings: list[Training], ranks: int, kill_after_s: float | None = None, shm: str | None = None
 ) -> list[int]:
     """The exit codes of ranks that train; one of them is killed after `kill_after_s`, `shm` is their /dev/shm."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(probe.getsockname()[1]), "WORLD_SIZE": str(ranks)}
-    meeting |= {"LOCAL_WORLD_SIZE": str(ranks), "NPROC_PER_NODE": str(ranks), "NNODES": "1"}
+    meeting = socket.create_server(("localhost", 0))
+    environ = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(meeting.getsockname()[1]), "WORLD_SIZE": str(ranks)}
+    environ |= {"LOCAL_WORLD_SIZE": str(ranks), "NPROC_PER_NODE": str(ranks), "NNODES": "1"}
     children = []
     for rank in range(ranks):
         child = os.fork()
         if not child:
             os.environ["LAUNCHER_PID"] = str(os.getppid())
-            os.environ.update(meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+            os.environ.update(environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
             if shm:
                 take_own_shm(Path(shm))
-            run_rank(trainings)
+            run_rank(trainings, meeting, rank, ranks)
         children.append(child)
+    meeting.close()
     if kill_after_s is not None:
         time.sleep(kill_after_s)
         os.kill(random.choice(children), signal.SIGKILL)
@@ -155,12 +155,23 @@ def attempt(
     return [codes[child] for child in sorted(codes)]
 
 
-def run_rank(trainings: list[Training]) -> None:
-    """All trainings in this process, whose end it is."""
+def run_rank(trainings: list[Training], meeting: socket.socket, rank: int, ranks: int) -> None:
+    """All trainings in this process, whose end it is.
+
+    Args: meeting: where rank 0 listens; a port that is free until it does might be taken meanwhile.
+    """
     import torch.distributed as dist
 
-    begin = dist.init_process_group
-    dist.init_process_group = lambda *given, **named: dist.is_initialized() or begin(*given, **named)
+    begin, port = dist.init_process_group, meeting.getsockname()[1]
+    own = {"master_listen_fd": meeting.detach()} if rank == 0 else {}
+    meeting.close()
+
+    def begin_once(*given: Any, init_method: str | None = None, **named: Any) -> None:
+        if not dist.is_initialized():
+            store = dist.TCPStore("localhost", port, ranks, rank == 0, wait_for_workers=False, **own)
+            begin(*given, **named | {"store": store, "rank": rank, "world_size": ranks})
+
+    dist.init_process_group = begin_once
     dist.destroy_process_group = lambda *_: None  # the next training's ranks are the same
     code = 1
     try:
