@@ -85,8 +85,6 @@ def launch(log_dir: Path, launcher: str, *arguments: str, **variables: str) -> P
     environment = tiny_profile() | {"LOG_DIR": str(log_dir), "OMP_NUM_THREADS": "1"} | variables
     before = set(log_dir.glob("*/*"))
     run("bash", launcher, *arguments, env=environment)
-    if "RESUME_RUN" in variables:
-        return Path(variables["RESUME_RUN"])
     (folder,) = set(log_dir.glob("*/*")) - before
     return folder
 

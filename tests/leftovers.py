@@ -3,7 +3,6 @@
 Other tests run at the same time, so a run's shared memory is told from theirs by a /dev/shm of its own.
 """
 
-import contextlib
 import ctypes
 import shutil
 import subprocess
@@ -56,15 +55,6 @@ def commands_of(run: Path) -> dict[int, str]:
         if f"RUN_DIR={run}".encode() in environ.split(b"\0") and command:
             found[int(folder.name)] = command
     return found
-
-
-def is_rank(pid: int, run: Path) -> bool:
-    """True if that process is a rank of the run, `python [-u] train.py`, and not its launcher."""
-    process = Path(f"/proc/{pid}")
-    with contextlib.suppress(OSError):
-        of_run = f"RUN_DIR={run}".encode() in (process / "environ").read_bytes().split(b"\0")
-        return of_run and b"train.py" in (process / "cmdline").read_bytes().split(b"\0")[1:3]
-    return False
 
 
 def locks_on(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import REPO, losses, record, tiny_profile, wait_until
-from tests.leftovers import commands_of, is_rank, leftovers, with_own_shm
+from tests.leftovers import commands_of, leftovers, processes_of, with_own_shm
 from workshop.job.outcome import NO_END
 
 # The drill waits after step 12 of the first attempt, to be killed there.
@@ -50,9 +50,8 @@ def waiting(job: subprocess.Popen[str], folder: Path) -> Path:
 
 def wait_for_ranks(run: Path, attempt: int) -> None:
     def are_there() -> bool:
-        return len(record(run).get("attempts") or []) == attempt - 1 and any(
-            is_rank(pid, run) for pid in commands_of(run)
-        )
+        ranks = [command for command in processes_of(run) if "train.py" in command.split()[1:3]]  # python [-u] train.py
+        return bool(ranks) and len(record(run).get("attempts") or []) == attempt - 1
 
     wait_until(are_there)
 
