@@ -1,7 +1,7 @@
 """A command in a README that does not run costs a room of people five minutes.
 
 Commands are run here as they stand, on the reference logs: those of the tools in this process, others by bash. Those
-that submit a job are given to a real SLURM, which holds it (tests/slurm/test_tools.py); their launchers run to
+that submit a job are given to a real SLURM, which holds it (tests/slurm/test_submit.py); their launchers run to
 the end in other tests.
 """
 

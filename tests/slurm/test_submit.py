@@ -13,6 +13,7 @@ from throwaway_slurm import ThrowawaySlurm
 
 from tests.launching import REPO, git, record, wait_until
 from tests.leftovers import leftovers
+from tests.readme_commands import STANDS_FOR, all_blocks, launchers, submissions
 
 # Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
 # write: the loggers write into the same file.
@@ -127,3 +128,25 @@ def test_plain_sbatch_warns_of_code_that_changed_while_queued(slurm: ThrowawaySl
     assert "warning: changed since submission: train.py (this run uses" in slurm.job_output(edited)
     assert slurm.wait(untouched) == "COMPLETED", slurm.job_output(untouched)
     assert "changed since submission" not in slurm.job_output(untouched)
+
+
+LINES = sorted({line for block in all_blocks() for line in submissions(block)})
+
+
+def test_every_sbatch_line_of_the_documents_is_accepted_and_finds_its_launcher(slurm: ThrowawaySlurm) -> None:
+    assert len(LINES) > 20
+    for line in LINES:
+        command = line.replace("sbatch ", "sbatch --hold --parsable ")
+        for words, here in STANDS_FOR.items():
+            command = command.replace(words, here)
+        answer = subprocess.run(["bash", "-c", command], cwd=REPO, env=slurm.env, capture_output=True, text=True)
+        assert answer.returncode == 0, f"{line}\n{answer.stderr}"
+        shown = slurm.run("scontrol", "show", "job", answer.stdout.strip())
+        slurm.cancel(int(answer.stdout))
+        if "--wrap=" in line:
+            continue
+        (launcher,) = launchers(line)
+        assert f"Command={REPO / launcher}" in shown, line
+        for argument in re.findall(r"\S+\.json", line.partition(".slurm")[2]):
+            folder = (REPO / launcher).parent
+            assert (REPO / argument).exists() or (folder / argument).exists(), line

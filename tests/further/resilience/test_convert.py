@@ -18,10 +18,6 @@ SIZES = {
 }
 
 
-def losses(run: Path) -> list[float]:
-    return [float(line["loss"]) for line in steps(run)]
-
-
 def trained(ranks: Ranks, run: Path, config: str | Path, processes: int, **settings: str) -> Path:
     """The run's checkpoint after step 5."""
     own = SIZES | {"GRAD_ACC": str(GLOBAL_MICRO_BATCHES // processes)} | settings
@@ -58,7 +54,8 @@ def test_converted_checkpoint_goes_on_with_another_number(
     check(checkpoint, after)
     assert "any number of processes can load it already" in converted(checkpoint).stdout
     trained(ranks, tmp_path / "resumed", path, after, RESUME_FROM=str(checkpoint))
-    whole, resumed = losses(tmp_path / "undisturbed"), losses(tmp_path / "resumed")
+    runs = (tmp_path / "undisturbed", tmp_path / "resumed")
+    whole, resumed = ([float(line["loss"]) for line in steps(run)] for run in runs)
     assert resumed == pytest.approx(whole[5:], rel=1e-6)  # six digits
     next(checkpoint.rglob("*universal/zero/*/exp_avg.pt")).write_bytes(b"")
     assert "exp_avg.pt has 0 bytes" in fault(checkpoint)

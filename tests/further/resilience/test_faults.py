@@ -57,6 +57,22 @@ def train(ranks: Ranks, shm: Path) -> Train:
     return attempt
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """small_disk(mib) mounts a disk that is small enough to be filled."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def mounted(mib: int) -> Path:
+        command = ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", disk]
+        if subprocess.run(command, capture_output=True).returncode:
+            pytest.skip("only root can make a small disk")
+        return disk
+
+    yield mounted
+    subprocess.run(["umount", disk], capture_output=True)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(ranks: Ranks, shm: Path, tmp_path: Path) -> Iterator[None]:
     """After each fault, and what followed."""
