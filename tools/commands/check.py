@@ -12,7 +12,7 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill, left_out_lines, sources
-from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Judgement, answers, counts, read_cell
+from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, answers, counts, read_cell
 from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import no_runs, table_definitions
@@ -32,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     runs = chosen_runs(arguments)
-    checked = check_file(arguments.file, runs, arguments, arguments.show)
+    checked = check_file(arguments.file, runs, arguments)
     for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {sources([table]).removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
     for _, cells in checked:
-        _print_cells(arguments.file, cells)
+        _print_cells(arguments.file, cells, arguments.show)
     for line in answers(checked, arguments.file.read_text(encoding="utf-8"), arguments.show):
         print(line)
     count = counts(checked)
@@ -47,14 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     return int(bool(count[WRONG] or count[BLANK] == count.total()))
 
 
-def check_file(
-    file: Path, runs: list[Run], arguments: argparse.Namespace, show: bool
-) -> list[tuple[FilledTable, list[Judgement]]]:
+def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Checked:
     """The file's tables as the runs fill them, each with the judgement of its cells.
 
     Args:
         arguments: the tolerance in percent, and where the runs are from.
-        show: say what is expected.
 
     Raises:
         InputError: the file cannot be read, or has no tables, or others than the READMEs.
@@ -76,17 +73,18 @@ def check_file(
         raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
-    return [(table, compare(copy, table, arguments.tolerance, show, marked)) for copy, table in pairs]
+    return [(table, compare(copy, table, arguments.tolerance, marked)) for copy, table in pairs]
 
 
-def _print_cells(file: Path, cells: list[Judgement]) -> None:
-    """What there is to say about a table's cells; of a table without any, one line."""
+def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
+    """What there is to say about a table's cells, with `show` what is expected; of a table without any, one line."""
     if cells and all(cell.verdict == BLANK for cell in cells):
         print(f"{file}:{cells[0].line}: Table {cells[0].table}: not filled in")
         return
     for cell in cells:
         if cell.text:
-            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}")
+            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
+            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
 
 
 def _definition(copy: Table, known: dict[str, Table]) -> Table:
@@ -110,7 +108,7 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool, marked: bool = False) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
 
     Args:
@@ -136,9 +134,8 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, show: bool, mark
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
             if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
-                verdict, text = judge(found, cell, tolerance)
-                text += f", expected {cell.text}" if show and text and verdict != BLANK else ""
-                judged.append(Judgement(copy.number, line, " / ".join(row[:labels]), column, verdict, text))
+                place = copy.number, line, " / ".join(row[:labels]), column
+                judged.append(Judgement(*place, *judge(found, cell, tolerance), cell.text))
     return judged
 
 

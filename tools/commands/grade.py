@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[Checked, str]:
     """The file's tables with the judgement of their cells, or why it could not be checked."""
     try:
-        return check_file(file, _own_runs(file, runs), arguments, show=False), ""
+        return check_file(file, _own_runs(file, runs), arguments), ""
     except (InputError, NoRunsError) as error:
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.

@@ -50,7 +50,7 @@ def read_cell(text: str, figure: Figure) -> float | str | None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Attributes: verdict: one of VERDICTS; text: what to say about the cell, "" for nothing."""
+    """Attributes: verdict: one of VERDICTS; text: what to say about the cell, "" for nothing; expected: as filled."""
 
     table: str
     line: int
@@ -58,6 +58,7 @@ class Judgement:
     column: str
     verdict: str
     text: str
+    expected: str
 
 
 Checked = list[tuple[FilledTable, list[Judgement]]]
