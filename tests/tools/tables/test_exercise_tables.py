@@ -4,7 +4,11 @@ import re
 from pathlib import Path
 
 from tests.filled_tables import filled_table
-from tools.tables.repository import ROOT
+from tools.logs.runs import find_runs
+from tools.tables.comparisons import COMPARISONS
+from tools.tables.fill import fill
+from tools.tables.labels import blank_tables
+from tools.tables.repository import ROOT, exercises
 
 SINGLE, MULTI = ROOT / "deepspeed-single-gpu", ROOT / "deepspeed-multi-gpu"
 # Width and number of blocks.
@@ -60,3 +64,22 @@ def test_K7_memory_of_the_stages_is_16_bytes_split_and_has_no_activations_in_it(
     for name in BLOOM:
         total, weights = (f"{size * parameters(name) / 2**30:.1f}" for size in (16, 2))
         assert first_cells(SINGLE / "RESULTS.md", f"BLOOM-{name}") == [f"{parameters(name):,}", total, weights]
+
+
+def test_repeats_behind_a_cell_of_the_results_ran_one_configuration() -> None:
+    runs = find_runs(ROOT / "logs/reference")
+    checked = 0
+    for folder in exercises(ROOT):
+        tables = {table.number: table for table in blank_tables(folder)}
+        text = (folder / "RESULTS.md").read_text()
+        for command in re.findall(r"<!-- generated: python -m tools fill (.*) -->", text):
+            places = [ROOT / name for name in re.findall(r"--logs (\S+)", command)]
+            shown = [run for run in runs if run.folder.parents[1] in places]
+            only = re.findall(r"--only (\S+)", command)
+            for number in only[0].split(",") if only else tables:
+                for row, column, cell in fill(tables[number], shown).labelled():
+                    if cell.figure.name not in COMPARISONS:
+                        configurations = {run.record.config for run in cell.runs}
+                        assert len(configurations) <= 1, (folder.name, number, row, column, configurations)
+                        checked += len(cell.runs) > 1
+    assert checked > 100
