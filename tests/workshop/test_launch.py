@@ -64,6 +64,8 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"OUTPUT_DIR": "{tmp}/out"}, "/out': checkpoint-500 of another run is there; expected"),
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),
         (BASELINE, {"RESUME_RUN": "{tmp}/out"}, "/out': no run.json there; expected a run folder"),
+        (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm '--time=1:00:00': nothing reads argument 1; expected"),
+        ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
         ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
