@@ -27,7 +27,7 @@ _PREFIX = (
 )
 _START = rf"{_BAR}{_PREFIX}{{,3}}"
 _EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
-_OWN_ERROR = r"error(?: \(rank \d+\))?: "  # an InputError of the workshop
+_OWN_ERROR = r"(?:[\w-]+\.py: )?error(?: \(rank \d+\))?: "  # an InputError of the workshop, or argparse's
 # The libraries' messages when the GPU or the CPU has no memory left.
 _NO_MEMORY = (
     r"(?:CUDA out of memory"

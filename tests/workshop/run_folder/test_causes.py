@@ -86,6 +86,8 @@ NCCL_S_OWN = ["[rank3]: ncclUnhandledCudaError: Call to CUDA function failed.", 
 NCCL_MESSAGE = ["ncclUnhandledCudaError: Call to CUDA function failed.", "Last error:"]
 NCCL_MESSAGE += ["Cuda failure 700 'an illegal memory access'"]
 NCCL_OOM = "[rank3]: Cuda failure 2 'out of memory'"
+USAGE = "train.py: error: argument --steps: expected one argument"
+TORCHRUN = "E1127 19:16:41.6 30356 elastic/multiprocessing/api.py:1002] failed (exitcode: 2) local_rank: 0 (pid: 9)"
 # Lines in which one failure brings down others; the state, and the line that tells it.
 ONE_OF_MANY = [
     ([CONNECTION, NCCL, OOM], "oom", OOM),
@@ -107,6 +109,7 @@ ONE_OF_MANY = [
     ([RANK_1, TASK_1, TERMINATING, PREEMPTION], "preempted", PREEMPTION),
     ([RANK_1, TASK_1, "srun: error: node3: task 0: Out Of Memory"], "oom", "srun: error: node3: task 0: Out Of Memory"),
     (["srun: error: Node failure on node4", CONNECTION], "failed", "srun: error: Node failure on node4"),
+    (["usage: train.py [-h] [--steps MAX_STEPS]", USAGE, TORCHRUN], "failed", USAGE),
     (["triton.runtime.errors.OutOfResources: out of resource", VALUE_ERROR], "failed", VALUE_ERROR),
 ]
 
