@@ -4,11 +4,10 @@ import json
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from transformers import AutoConfig, AutoModel
 
+from tests.workshop.data.forms import write_hub
 from tests.workshop.data.questions import load_squad
 from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.model_file import TINY
@@ -55,10 +54,10 @@ def make_bloom(folder: Path, seed: int, largest_file: str = "1GB") -> None:
 
 def make_squad(folder: Path) -> None:
     """The sample in the columns and files of rajpurkar/squad."""
-    (folder / "plain_text").mkdir(parents=True)
+    splits = {}
     for split in ("train", "validation"):
-        rows = [example | {"answers": {"text": example["answers"]}} for example in load_squad("sample", split)]
-        pq.write_table(pa.Table.from_pylist(rows), folder / f"plain_text/{split}-00000-of-00001.parquet")
+        splits[split] = [row | {"answers": {"text": row["answers"]}} for row in load_squad("sample", split)]
+    write_hub(folder, splits)
     (folder / "README.md").write_text(CARD)
 
 

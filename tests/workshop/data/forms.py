@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,15 +59,15 @@ def write_forms(folder: Path) -> dict[str, str]:
     paragraphs = [{"context": row["context"], "qas": [row]} for row in flat]
     forms["squad"] = str(folder / "squad.json")
     Path(forms["squad"]).write_text(json.dumps({"data": [{"title": "Boats", "paragraphs": paragraphs}]}))
-    write_hub(folder / "hub", QUESTIONS)
+    write_hub(folder / "hub", {"train": QUESTIONS[:6], "validation": QUESTIONS[6:]})
     return forms
 
 
-def write_hub(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_hub(folder: Path, splits: Mapping[str, list[dict[str, Any]]]) -> None:
     """A snapshot as `rajpurkar/squad` is: one folder, a table for each split."""
     (folder / "plain_text").mkdir(parents=True)
-    for split, part in (("train", rows[:6]), ("validation", rows[6:])):
-        pq.write_table(pa.Table.from_pylist(list(part)), folder / f"plain_text/{split}-00000-of-00001.parquet")
+    for split, rows in splits.items():
+        pq.write_table(pa.Table.from_pylist(rows), folder / f"plain_text/{split}-00000-of-00001.parquet")
 
 
 def kept(data: Any) -> dict[str, Any]:
