@@ -32,7 +32,7 @@ SLOW = (
     "further/resilience/test_faults.py::test_training_killed_ten_times",
     "further/resilience/test_drill_launcher.py::test_killed_rank",
     "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",
-    "workshop/data/test_packaged_model.py",
+    "workshop/data/test_without_hub.py::test_model_from_the_package_index",
 )
 
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and
