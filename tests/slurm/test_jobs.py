@@ -67,13 +67,6 @@ def test_sbatch_completes_and_fills_the_tables(jobs: dict[str, Job]) -> None:
     assert "not measured" not in tables
 
 
-def test_K11_two_jobs_on_one_node_keep_apart(jobs: dict[str, Job]) -> None:
-    for job in (jobs["tables"], jobs["offload"]):
-        found = job.record()
-        assert (found["state"], found["slurm_job_id"]) == ("completed", str(job.id))
-        assert job.cluster.show(job.id)["NodeList"] == job.cluster.nodes[0]
-
-
 @pytest.mark.skipif(not memory_cgroup_writable(), reason="this machine lets nobody set memory limits (cgroup v1)")
 def test_out_of_memory_is_recorded_as_oom(jobs: dict[str, Job]) -> None:
     assert jobs["memory"].record("OUT_OF_MEMORY")["state"] == "oom"
@@ -89,10 +82,11 @@ def test_two_nodes_train_as_one_world_and_log_from_both(jobs: dict[str, Job], na
         assert len(files) == 2 and all(file.read_text().count("\n") >= least for file in files), log
 
 
-def test_zero3_offload_is_started_by_srun_with_one_task_per_gpu(jobs: dict[str, Job]) -> None:
+def test_K11_zero3_offload_is_started_by_srun_with_one_task_per_gpu_beside_another_job(jobs: dict[str, Job]) -> None:
     job = jobs["offload"]
     found = job.record()
-    assert (found["state"], found["world_size"]) == ("completed", 2)
+    assert (found["state"], found["world_size"], found["slurm_job_id"]) == ("completed", 2, str(job.id))
+    assert {job.cluster.show(jobs[name].id)["NodeList"] for name in ("tables", "offload")} == {"node1"}
     assert found["command"][:3] == ["srun", "--ntasks=2", "--ntasks-per-node=2"] and "train.py" in found["command"]
     output = (job.run / "train.out").read_text()
     for line in ("ZeRO stage +3", "parameter offload +cpu", "optimizer offload +cpu", "rank +1 of 2"):

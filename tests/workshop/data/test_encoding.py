@@ -37,10 +37,6 @@ def trained(pre_tokenizer, decoder, post_processor=None) -> PreTrainedTokenizerF
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
 
 
-def encode(example, *settings, **more):
-    return encode_all([example], *settings, **more)[0]
-
-
 @pytest.fixture(scope="module", params=["sample", "gpt2", "bloom-like", "llama-like"])
 def tokenizer(request):
     if request.param == "sample":
@@ -87,7 +83,7 @@ def test_K4_the_models_loss_is_that_of_the_answer_alone():
     tokenizer = load_tokenizer("sample")
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(SAMPLE_DIR / "tiny_bloom")).eval()
-    row = encode(SAMPLE[0], tokenizer, 512)
+    (row,) = encode_all(SAMPLE[:1], tokenizer, 512)
     batch = PaddingCollator(tokenizer.pad_token_id, 512)([row])
     with torch.no_grad():
         output = model(**batch)
