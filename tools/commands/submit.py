@@ -150,9 +150,11 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
     nodes, gpus = (str(count or 1) for count in (run.record.nodes, run.record.gpus_per_node))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
+    # tiny.env's single thread, which is no setting: with more a resumed run is ten times slower on a busy laptop.
+    threads = {"OMP_NUM_THREADS": str(run.record.cpu_threads)} if run.record.cpu_threads else {}
     mark = {"SUBMISSION": run.record.submission} if run.record.submission else {}
     own = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
-    environment = dict(shell) | settings | shape | mark | own
+    environment = dict(shell) | settings | shape | threads | mark | own
     return [str(launcher), *command[1:]], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment
 
 

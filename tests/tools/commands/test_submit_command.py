@@ -195,7 +195,12 @@ def stopped(logs: Path, make_run) -> Path:
     }
     given = {".resume.json": json.dumps(started)}
     record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "submission": "multi_gpu.slurm"}
+    record |= {"cpu_threads": 1}
     return make_run("20261122-100000-p1", record, **given)
+
+
+def test_resumed_run_computes_with_as_many_threads_as_it_was_started_with(stopped: Path, logs: Path) -> None:
+    assert started_again(stopped, logs, {"OMP_NUM_THREADS": "16"})[2]["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize("theirs", [".", ".resume.json", "../../.code/1f3a", "../../.code/1f3a/fsdp/multi_gpu.slurm"])
