@@ -247,6 +247,8 @@ def _submission(
         if argument.endswith(".json") and not argument.startswith("-") and not _file(folder, argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
             raise refusal(argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
+    if (last := len(rest) - 1) and not re.search(rf"\$(\{{?{last}|[@*])", (folder / Path(rest[0]).name).read_text()):
+        raise refusal(rest[-1], f"nothing there: {rest[0]} reads no argument {last}; options stand before it")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,

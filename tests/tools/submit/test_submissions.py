@@ -36,6 +36,13 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str,
     assert expected in error.value.expected
 
 
+def test_what_the_launcher_would_not_read_is_refused() -> None:
+    """Its job refuses it only when its turn has come, and `plan` planned one node."""
+    with pytest.raises(LogError) as error:
+        read_argument("fsdp/multi_gpu.slurm fsdp_configs/ddp.json --nodes=2", {})
+    assert error.value.found == "--nodes=2" and "multi_gpu.slurm reads no argument 2" in error.value.expected
+
+
 LISTS = [*every_list(), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
 
 
