@@ -12,6 +12,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from workshop.run_folder import csv_log
+from workshop.run_folder.run_record import read_run_record
 from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
 from workshop.training.energy import GpuCounters, Reading
 
@@ -108,6 +109,7 @@ class StepRecorder(TrainerCallback):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.steps: list[Step] = []
+        self._resumed: list[int] = []  # on rank 0 the steps whose checkpoints this attempt and earlier ones began with
         self.samples: list[dict[str, float]] = []  # MiB at the end of each step of this attempt, on this rank
         self.counter: TokenCounter | None = None
         self.gpu = GpuCounters()
@@ -125,6 +127,8 @@ class StepRecorder(TrainerCallback):
 
     def _forget_steps_after(self, last: int) -> None:
         """Remove the steps that this attempt repeats, so that each step has one line."""
+        attempts = read_run_record(self.path.parent).get("attempts", [])
+        self._resumed = [attempt["resumed_step"] for attempt in attempts]
         types = types_of(Step)
         rows = [row for _, row in csv_log.step_rows(self.path) if int(row["step"]) <= last]
         self.steps = [Step(**{name: types[name](text) if text else None for name, text in row.items()}) for row in rows]
@@ -181,11 +185,12 @@ class StepRecorder(TrainerCallback):
     def summary(self) -> dict[str, Any]:
         """Return means over the training, as keys of summary.json. Collective: call it on every rank.
 
-        The warm-up is not in the speeds; an epoch has none of its own.
+        The warm-up of each attempt is not in the speeds; an epoch has none of its own.
         """
-        warmup = min(WARMUP_STEPS, len(self.steps) // 2)
+        firsts = {step.step for step in self.steps[:1]} | {step + 1 for step in self._resumed}
+        warmup = min(WARMUP_STEPS, len(self.steps) // (2 * max(1, len(firsts))))
         figures: dict[str, Any] = {"warmup_steps": warmup}
-        timed = self.steps[warmup:]
+        timed = [step for step in self.steps if not any(first <= step.step < first + warmup for first in firsts)]
         if seconds := sum(step.step_time_s for step in timed):
             figures["train/steps_per_second"] = len(timed) / seconds
             for name in ("samples", "tokens", "real_tokens", "logit_positions"):
@@ -200,7 +205,7 @@ class StepRecorder(TrainerCallback):
         {} without a GPU, and for a resumed run, whose earlier steps have no readings. Collective.
         """
         of_ranks = gather_objects([(before.result(), after.result()) for before, after in self.readings[-len(timed) :]])
-        if not timed or min(map(len, of_ranks)) < len(timed):
+        if not timed or len(self.readings) < len(self.steps):
             return {}
         seconds = sum((after.local_time - before.local_time).total_seconds() for before, after in of_ranks[0])
         joules = [(before.joules, after.joules) for readings in of_ranks for before, after in readings]

@@ -1,5 +1,6 @@
 """Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
 
+import json
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,6 +110,19 @@ def test_steps_after_the_checkpoint_are_forgotten_at_resume(recorder: StepRecord
     state = SimpleNamespace(global_step=2, is_world_process_zero=True)
     again.on_train_begin(SimpleNamespace(device="cpu"), state, None, Model())
     assert (again.steps, again.path.read_bytes()) == (recorder.steps[:2], b"".join(lines[:3]))
+
+
+def test_warm_up_of_each_attempt_is_left_out(recorder: StepRecorder, clock: Clock) -> None:
+    """A resumed run's first steps allocate memory and start the collectives again."""
+    resumed_steps = (12, 16)
+    slow_s = {step + number: 9.0 for step in (0, *resumed_steps) for number in range(1, WARMUP_STEPS + 1)}
+    train(recorder, clock, [slow_s.get(step, 0.5) for step in range(1, 41)])
+    attempts = [{"resumed_step": step} for step in resumed_steps]
+    recorder.path.with_name("run.json").write_text(json.dumps({"attempts": attempts}))
+    again = StepRecorder(recorder.path)
+    state = SimpleNamespace(global_step=40, is_world_process_zero=True)
+    again.on_train_begin(SimpleNamespace(device="cpu"), state, None, Model())
+    assert again.summary()["train/steps_per_second"] == pytest.approx(2.0)
 
 
 def answered(answer: object) -> Future:
