@@ -28,6 +28,7 @@ class Profiler(TrainerCallback):
         self.first, self.last = map(int, (settings.profile or "0:0").split(":"))  # 0: none
         self._profile: torch.profiler.profile | None = None
         self._start_s = 0.0
+        self._step = self.first  # the newest one on the rank that writes
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.after(0, state.is_world_process_zero)
@@ -36,11 +37,16 @@ class Profiler(TrainerCallback):
         self.after(state.global_step, state.is_world_process_zero)
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        if self._step < self.first:
+            print(f"warning: PROFILE={self.first}:{self.last}: nothing is profiled; the last step was {self._step}")
         if self._profile:  # the training had fewer steps
+            self.last = self._step
             self._stop()
 
     def after(self, step: int, writes: bool) -> None:
         """End or begin the profile after this step, on the rank that writes."""
+        if writes:
+            self._step = step
         if self._profile and step == self.last:
             self._stop()
         if writes and step == self.first - 1:

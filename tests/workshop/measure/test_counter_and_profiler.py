@@ -49,16 +49,29 @@ def test_each_call_counts_once_with_its_kind_and_size(alone: None, tmp_path: Pat
     assert {one.name: one.calls for one in read(tmp_path / "collectives.csv")} == expected | {"broadcast": 1}
 
 
-@pytest.mark.parametrize(("asked", "steps", "products"), [("2:3", 4, 2), ("1:9", 4, 4)])
-def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: int, tmp_path) -> None:
-    profiler = Profiler(SimpleNamespace(profile=asked, run_dir=tmp_path))
+def profiled_four_steps(asked: str, folder: Path) -> None:
+    profiler = Profiler(SimpleNamespace(profile=asked, run_dir=folder))
     state = SimpleNamespace(global_step=0, is_world_process_zero=True)
     profiler.on_train_begin(None, state, None)
-    for step in range(1, steps + 1):
+    for step in range(1, 5):
         torch.ones(8, 8) @ torch.ones(8, 8)
         state.global_step = step
         profiler.on_step_end(None, state, None)
     profiler.on_train_end(None, state, None)
+
+
+def test_profile_of_steps_that_the_training_does_not_make_is_missed(tmp_path: Path, capsys) -> None:
+    profiled_four_steps("9:9", tmp_path)
+    assert capsys.readouterr().out == "warning: PROFILE=9:9: nothing is profiled; the last step was 4\n"
+    profiled_four_steps("", tmp_path)
+    assert capsys.readouterr().out == "" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("asked", "first", "last"), [("2:3", 2, 3), ("1:9", 1, 4)])
+def test_profile_is_about_the_steps_asked_for(asked: str, first: int, last: int, tmp_path: Path) -> None:
+    """Of steps that the training does not make there are no times to divide by."""
+    profiled_four_steps(asked, tmp_path)
+    products = last - first + 1
     (line,) = (line for line in (tmp_path / "profile.txt").read_text().splitlines() if "aten::mm" in line)
     assert line.split()[-1] == str(products)
     trace = json.loads(gzip.decompress((tmp_path / "profile_trace.json.gz").read_bytes()))
@@ -68,5 +81,5 @@ def test_profile_is_about_the_steps_asked_for(asked: str, steps: int, products: 
     with gzip.open(tmp_path / "profile_trace.json.gz", "wt") as file:
         json.dump({"traceEvents": [*trace["traceEvents"], kernel]}, file)
     read = read_trace(Run(tmp_path))
-    assert (read.first, read.last) == tuple(map(int, asked.split(":"))) and read.wall_us > 0
+    assert (read.first, read.last) == (first, last) and read.wall_us > 0
     assert (read.operators.name == "aten::mm").sum() == products
