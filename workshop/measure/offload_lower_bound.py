@@ -62,7 +62,11 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
     moved = moved_bytes(zero, parameters / record["world_size"], accumulation, width)
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
-    per_token = flops_per_token(parameters, model["layers"], model["hidden_size"], settings["max_length"])
+    # As tools/logs/mfu.py counts: an embedding that is not the head is looked up, and a token meets few experts.
+    looked_up = model["embedding_parameters"] if model.get("untied_embedding") else 0
+    multiplied = parameters - looked_up - (model.get("idle_parameters") or 0)
+    attention_size = model.get("attention_size") or model["hidden_size"]
+    per_token = flops_per_token(multiplied, model["layers"], attention_size, settings["max_length"])
     skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
     return {
         "computing": (per_token - skipped) * tokens,

@@ -38,6 +38,14 @@ def test_amounts_of_a_step_follow_from_the_stage_and_the_micro_batches() -> None
     assert found == pytest.approx([0.3 * 7e9, 0.3 * 7e9, 7e9 + 0.3 * 14e9])
 
 
+def test_model_computes_as_many_operations_as_its_mfu_counts() -> None:
+    size = {"parameters": 8e9, "embedding_parameters": 1e9, "layers": 30, "hidden_size": 4096, "attention_size": 2048}
+    model = size | {"untied_embedding": True, "idle_parameters": 3e9}
+    config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+    found = work_of({"config": "", "world_size": 1, "model": model, "settings": SETTINGS}, config)
+    assert found["computing"] == (6 * 4e9 + 12 * 30 * 2048 * 512) * 4 * 512
+
+
 def test_step_is_compared_with_the_slowest_part_and_with_the_sum() -> None:
     rates = {"matrix": 800e12, "to cpu": 50e9, "cpu memory": 100e9, "adam": 5e9, "to gpu": 50e9, "to gpu pageable": 9e9}
     lines = report(moved("zero2_offload"), rates, step_s=7.0).splitlines()
