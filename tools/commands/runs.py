@@ -60,7 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         for run in progress(shown, "reading logs"):
             reason = run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}..."
             rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures} | {"reason": reason})
-        header = [name for name in rows[0] if name not in _SELDOM or len({row[name] for row in rows}) > 1]
+        # A run that ended before its training wrote its settings differs in none.
+        trained = [row for row, run in zip(rows, shown, strict=True) if run.settings]
+        values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
+        header = [name for name in rows[0] if name not in values or len(values[name]) > 1]
         print(f"{text_table([header, *([row[name] for name in header] for row in rows)])}\n")
     counts = Counter(run.state for run in found)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])

@@ -29,6 +29,18 @@ def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, l
     assert "/r2 " in printed and "/r1 " not in printed
 
 
+def test_run_that_ended_before_its_settings_were_written_adds_no_column(make_run, logs, capsys):
+    """After Ctrl-C in the first seconds three columns told everybody the same."""
+    settings = {"learning_rate": 5e-5, "seed": 42, "gradient_checkpointing": False}
+    make_run("r1", {"settings": settings})
+    make_run("r2", {"state": "cancelled"})
+    assert main(["runs", "--logs", str(logs)]) == 0
+    assert not settings.keys() & set(capsys.readouterr().out.splitlines()[0].split())
+    make_run("r3", {"settings": settings | {"seed": 43}})
+    assert main(["runs", "--logs", str(logs)]) == 0
+    assert settings.keys() & set(capsys.readouterr().out.splitlines()[0].split()) == {"seed"}
+
+
 def test_name_in_a_log_is_no_formula_in_csv(make_run, logs, capsys):
     make_run("r1", {"model": {"name": "=HYPERLINK(1)"}})
     assert main(["runs", "--logs", str(logs), "--format", "csv"]) == 0
