@@ -4,6 +4,7 @@ Settings have run.json's names.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from workshop.run_folder.attention import fastest_kernel
 from workshop.run_folder.configuration import BY_HAND, read_configuration
 from workshop.run_folder.deepspeed_config import filled
 from workshop.run_folder.json_file import AUTO
-from workshop.run_folder.model_file import model_file, model_path, short_name
+from workshop.run_folder.model_file import SHAPES, model_file, model_path, short_name
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
@@ -87,9 +88,17 @@ def _config_path(exercise: Path, name: str) -> Path | None:
     return found[0].resolve() if found else None
 
 
+@cache
+def _hub_names() -> dict[str, str]:
+    """Of the shapes; also those that the hub calls otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
+    return {model_file(shape).get("_name_or_path", shape): shape for shape in SHAPES}
+
+
 def shape_name(settings: Mapping[str, Any]) -> str:
-    """The model's name without its owner on the hub; a folder stays as it is."""
+    """The model's name without its owner on the hub, or its shape's; a folder stays as it is."""
     name = settings["model_name"] or _GPT
+    if settings.get("model_init") == "pretrained" and name in _hub_names() and not Path(name).exists():
+        return _hub_names()[name]
     given = name if Path(name).exists() else short_name(name)
     # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given

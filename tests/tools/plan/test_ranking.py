@@ -14,6 +14,9 @@ from tools.plan import answer, simulate
 from tools.plan.candidates import NO_SCRIPT, Candidate, Question, candidates, layouts
 from tools.plan.predict import Range, predict
 from tools.plan.ranking import best_of_each, rank
+from tools.plan.submitted_lines import shapes_of
+from tools.submit.submissions import read_argument
+from workshop.run_folder.model_file import SHAPES
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
@@ -35,6 +38,12 @@ def gpt2() -> list[Candidate]:
 def said(question: Question, ranked: list[Candidate]) -> str:
     """The answer in one line."""
     return " ".join(answer.text(question, ranked).split())
+
+
+@pytest.mark.parametrize("model", SHAPES)
+def test_printed_line_asks_for_the_simulation_of_the_answer(model: str) -> None:
+    one = next(candidates(Question(model, 1, 1, "h200")))
+    assert shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
 
 
 def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
