@@ -11,7 +11,6 @@
 
 export REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)  # a snapshot of the code has no git
 export EXERCISE_DIR=$PWD LAUNCHER_PID=$$ LAUNCHER_ARGUMENTS="${*@Q}"
-ARGUMENT_COUNT=$#
 trap 'export NOTICED=USR1' USR1  # SLURM's notice of the time limit (#SBATCH --signal), handed over to the supervisor
 
 die() { echo "error: $*" >&2; exit 1; }
@@ -29,13 +28,6 @@ find_launcher() {
     [ "$folder" = "$(pwd -P)" ] ||
         die "$script was submitted, but $PWD would run; submit it in its own repository:" \
             "cd $folder && sbatch $LAUNCHER"
-}
-
-# One that the launcher's text does not name would have no effect, as `baseline.slurm --time=1:00:00` after `sbatch`.
-check_arguments() {
-    [ "$ARGUMENT_COUNT" = 0 ] || [ ! -f "$LAUNCHER" ] || grep -qE "\"\\\$(\{?$ARGUMENT_COUNT|@)" "$LAUNCHER" ||
-        die "$LAUNCHER $LAUNCHER_ARGUMENTS: nothing reads argument $ARGUMENT_COUNT; expected sbatch's options" \
-            "and settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 $LAUNCHER"
 }
 
 activate_python() {
@@ -89,7 +81,6 @@ relative_to_submission() {
 
 start_run() {
     find_launcher
-    check_arguments
     export CONFIG=${1:-}
     relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM RESUME_RUN LOG_DIR CONFIG
     if [ -n "$CONFIG" ]; then

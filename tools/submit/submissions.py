@@ -20,7 +20,7 @@ from pathlib import Path
 from tools.errors import InputError, LogError
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import REPO, exercises_with, find_exercise, repository_of
+from workshop.run_folder.exercises import REPO, exercises_with, find_exercise, reads_argument, repository_of
 from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
 from workshop.run_folder.typos import check_shell
 
@@ -247,7 +247,7 @@ def _submission(
         if argument.endswith(".json") and not argument.startswith("-") and not _file(folder, argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
             raise refusal(argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
-    if (last := len(rest) - 1) and not re.search(rf"\$(\{{?{last}|[@*])", (folder / Path(rest[0]).name).read_text()):
+    if (last := len(rest) - 1) and not reads_argument(folder / Path(rest[0]).name, last):
         raise refusal(rest[-1], f"nothing there: {rest[0]} reads no argument {last}; options stand before it")
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(

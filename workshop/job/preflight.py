@@ -6,6 +6,7 @@ exercise's settings and its configuration file.
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from pathlib import Path
 from workshop.run_folder.checkpoints import checkpoints, is_of
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
+from workshop.run_folder.exercises import reads_argument
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import Settings, count
 from workshop.run_folder.typos import check_shell
@@ -30,6 +32,16 @@ def check(shell: Mapping[str, str]) -> None:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     if warning := check_shell(shell):
         print(warning, file=sys.stderr)
+
+
+def check_arguments(shell: Mapping[str, str]) -> None:
+    """Raises InputError for one that the launcher does not read: `baseline.slurm --time=1:00:00` has no effect."""
+    launcher, number = Path(shell["LAUNCHER"]), len(shlex.split(shell["LAUNCHER_ARGUMENTS"]))
+    if number and launcher.is_file() and not reads_argument(launcher, number):
+        raise InputError(
+            f"{launcher} {shell['LAUNCHER_ARGUMENTS']}: nothing reads argument {number}; expected sbatch's options and "
+            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {launcher}"
+        )
 
 
 def settings_class(exercise: Path) -> type[Settings]:
@@ -93,6 +105,7 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
 
 if __name__ == "__main__":
     check(os.environ)
+    check_arguments(os.environ)
     check_settings(os.environ)
     check_output(os.environ)
     if "WANDB_MODE" in exported(Path("env_vars.sh")):

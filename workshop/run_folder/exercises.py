@@ -1,5 +1,6 @@
 """Where the exercises are: at the top of the repository and in further/. A run records its folder's last name."""
 
+import re
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -26,3 +27,8 @@ def find_exercise(name: str | Path, holding: str, *roots: Path) -> Path | None:
 def repository_of(exercise: Path) -> Path:
     """The folder of the repository, or of its copy, that an exercise's folder belongs to."""
     return exercise.parents[1] if exercise.parent.name == FURTHER else exercise.parent
+
+
+def reads_argument(launcher: Path, number: int) -> bool:
+    """Return whether the launcher's text names its argument of this number, as `$1`, `${2:-}` or `$@`."""
+    return re.search(rf"\$(\{{?{number}|[@*])", launcher.read_text()) is not None
