@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig
 
 from tests.simulated_here import simulated_here, step
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad
 from tests.workshop.environment import ENVIRONMENT
 from tools.plan.candidates import Question
 from tools.plan.ranking import rank

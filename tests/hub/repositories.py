@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModel
 
-from tests.workshop.data.forms import write_hub
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad, write_hub
 from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.model_file import TINY
 

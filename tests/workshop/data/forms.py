@@ -9,6 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from workshop.data.forms import Row
+from workshop.data.sources import load_splits
+
 NAMES = ["Ann", "Béla", "Çelik", "Dov"]
 USER = [{"role": "user", "content": f" Who owns boat 00{number}?\n"} for number in range(8)]
 ASSISTANT = [{"role": "assistant", "content": f"{NAMES[number % 4]}, since 2001-01-0{number}."} for number in range(8)]
@@ -86,3 +89,9 @@ def kept(data: Any) -> dict[str, Any]:
         "sha256": hashlib.sha256(json.dumps(whole).encode()).hexdigest(),
         "questions": hashlib.sha256(json.dumps(questions).encode()).hexdigest(),
     }
+
+
+def load_squad(dataset: str, split: str = "train") -> list[Row]:
+    """All questions of a split in its own order; of a file, which has no splits, all."""
+    splits = load_splits(dataset)
+    return (splits.get(split) or splits["train"]).to_list()

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import IGNORE, PaddingCollator, encode_all, encode_prompts, load_tokenizer
 from workshop.data.forms import SAMPLE_DIR, Row
 

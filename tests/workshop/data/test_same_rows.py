@@ -1,18 +1,21 @@
-"""Rows, labels and questions of every form of data must stay what they were: the losses of all exercises hang on it."""
+"""Rows of every form of data stay what they were: all losses hang on it. The shipped questions have their answers."""
 
+import itertools
 import json
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.workshop.data.forms import CHATML, kept, write_forms
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import CHATML, kept, load_squad, write_forms
 from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
+from workshop.data.forms import SAMPLE_FILES
 from workshop.data.hub import Repository
 from workshop.data.load import load_data, load_text
 from workshop.run_folder.settings import Settings
+from workshop.sample import harbour
 
 BEFORE = json.loads((Path(__file__).parent / "rows_before.json").read_text())
 SIZES = {"TRAIN_SIZE": "5", "EVAL_SIZE": "2", "MAX_LENGTH": "96", "GENERATE_SIZE": "2", "GENERATE_TRAIN_SIZE": "5"}
@@ -43,3 +46,30 @@ def test_official_files_are_read_whole_and_give_the_rows_they_gave(tmp_path: Pat
     environ = ENVIRONMENT | SIZES | OFFICIAL | files | {"MAX_LENGTH": "256"}
     settings = Settings.from_environment(environ, tmp_path / "none.sh")
     assert kept(load_data(settings, load_tokenizer(f"{DATA}/gpt2-tokenizer"))) == BEFORE["official file"]
+
+
+@pytest.mark.parametrize("file", SAMPLE_FILES.values(), ids=lambda path: path.stem)
+def test_every_answer_is_the_span_it_claims_to_be(file: Path):
+    paragraphs = [paragraph for article in json.loads(file.read_text())["data"] for paragraph in article["paragraphs"]]
+    for paragraph in paragraphs:
+        for question in paragraph["qas"]:
+            for answer in question["answers"]:
+                assert paragraph["context"][answer["answer_start"] :].startswith(answer["text"])
+
+
+def test_every_answer_of_the_harbour_is_a_word_or_a_sentence_of_its_passage() -> None:
+    for split, sentences in itertools.product(harbour.PASSAGES, (False, True)):
+        for row in harbour.rows(split, sentences):
+            (answer,) = row["answers"]["text"]
+            assert f" {answer}" in f" {row['context']}"
+            assert sentences == answer.endswith(".")
+
+
+def test_question_alone_does_not_tell_the_answer() -> None:
+    """Whoever has seen all training answers and guesses the commonest one for a question is hardly ever right."""
+    answers: dict[str, Counter[str]] = {}
+    for example in load_squad("harbour", "train"):
+        answers.setdefault(example["question"], Counter())[example["answers"][0]] += 1
+    held_out = load_squad("harbour", "validation")
+    right = sum(answers[row["question"]].most_common(1)[0][0] == row["answers"][0] for row in held_out)
+    assert 100 * right / len(held_out) == pytest.approx(harbour.GUESSING, abs=3)

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.bloom.modeling_bloom import BloomBlock
 
 from tests.trainings_on_ranks import Ranks, training
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
 from workshop.run_folder.errors import InputError

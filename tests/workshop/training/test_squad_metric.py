@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad
 from workshop.data.forms import Row
 from workshop.training.squad_metric import f1, normalise, score
 

@@ -5,7 +5,7 @@ import copy
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from tests.workshop.data.questions import load_squad
+from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
 from workshop.kernels import fast_models
 from workshop.run_folder.model_file import SHAPES, TINY
