@@ -234,7 +234,7 @@ def _submission(
             raise refusal(match[1], f"a setting; did you mean {close[0]}?" if close else f"one of {sorted(known)}")
         settings[match[1]] = match[2]
         rest.pop(0)
-    if rest[:1] == ["sbatch"]:  # a line as the READMEs have it
+    if rest and rest[0] in ("sbatch", "bash"):  # a line as the READMEs have it
         rest.pop(0)
     while rest and rest[0].startswith("-"):
         if not _OPTION.fullmatch(rest[0]):
