@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run
-from workshop.run_folder.flops import flops_per_token
+from workshop.run_folder.flops import flops_per_token, multiplied_parameters
 from workshop.run_folder.schema import Model
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
@@ -37,14 +37,14 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 }
 
 
-def _frozen_flops(model: Model, multiplied: int) -> float:
-    """What a token needs less of `multiplied` parameters in matrix products if only adapters among them are trained."""
+def _frozen_flops(model: Model) -> float:
+    """What a token needs less in matrix products if only adapters are trained."""
     trained = model.trained_parameters or model.parameters
     if trained == model.parameters:
         return 0
     query_size = model.attention_size or model.hidden_size
     first = model.hidden_size * (query_size + 2 * (model.key_value_size or query_size))
-    return 2 * (multiplied - trained + first)
+    return 2 * (multiplied_parameters(model) - trained + first)
 
 
 def utilisation(run: Run, summary: Mapping[str, float]) -> dict[str, float]:
@@ -76,11 +76,8 @@ def utilisation(run: Run, summary: Mapping[str, float]) -> dict[str, float]:
     if None in (*shape, tokens, logit_positions) or not (samples and run.world_size):
         raise UnavailableError("no shapes" if None in shape else "no step times")
     row_length = (settings.get("max_length") if settings.get("packing") else None) or tokens / samples
-    parameters, head, layers, hidden_size = shape
-    multiplied = parameters - (head if model.untied_embedding else 0) - (model.idle_parameters or 0)
-    saved = _frozen_flops(model, multiplied)
-    per_token = flops_per_token(multiplied, layers, model.attention_size or hidden_size, row_length) - saved
-    flops = tokens * per_token
-    done = flops - (4 if saved else 6) * head * (tokens - logit_positions)
+    saved = _frozen_flops(model)
+    flops = tokens * (flops_per_token(model, row_length) - saved)
+    done = flops - (4 if saved else 6) * model.embedding_parameters * (tokens - logit_positions)
     peak = run.world_size * min(peaks) * 1e12
     return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

@@ -29,6 +29,7 @@ from workshop.run_folder.json_file import read_json
 from workshop.run_folder.offload import FP32_BYTES, moved_bytes
 from workshop.run_folder.printable import markdown
 from workshop.run_folder.run_record import read_run_record, read_summary
+from workshop.run_folder.schema import Model, typed
 from workshop.training.callbacks import synchronise
 
 BUFFER_BYTES = 2 << 30  # that are copied, read, or updated in a measurement
@@ -56,20 +57,15 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     optimizer = zero.get("offload_optimizer") or {}
     if optimizer.get("device") != "cpu":
         raise InputError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
-    settings, model = record["settings"], record["model"]
-    parameters, accumulation = model["parameters"], settings["grad_acc"]
+    settings, model = record["settings"], typed(record["model"], Model)
+    parameters, accumulation = model.parameters, settings["grad_acc"]
     on_cpu = optimizer.get("ratio", 1.0)
     width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
     moved = moved_bytes(zero, parameters / record["world_size"], accumulation, width)
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
-    # As tools/logs/mfu.py counts: an embedding that is not the head is looked up, and a token meets few experts.
-    looked_up = model["embedding_parameters"] if model.get("untied_embedding") else 0
-    multiplied = parameters - looked_up - (model.get("idle_parameters") or 0)
-    attention_size = model.get("attention_size") or model["hidden_size"]
-    per_token = flops_per_token(multiplied, model["layers"], attention_size, settings["max_length"])
-    skipped = 6 * model["embedding_parameters"] * (1 - logit_share)
+    skipped = 6 * model.embedding_parameters * (1 - logit_share)
     return {
-        "computing": (per_token - skipped) * tokens,
+        "computing": (flops_per_token(model, settings["max_length"]) - skipped) * tokens,
         "to the CPU": moved.to_cpu,
         "scale the gradients": 2 * FP32_BYTES * on_cpu * parameters,
         "update": on_cpu * parameters,

@@ -39,8 +39,8 @@ def test_amounts_of_a_step_follow_from_the_stage_and_the_micro_batches() -> None
 
 
 def test_model_computes_as_many_operations_as_its_mfu_counts() -> None:
-    size = {"parameters": 8e9, "embedding_parameters": 1e9, "layers": 30, "hidden_size": 4096, "attention_size": 2048}
-    model = size | {"untied_embedding": True, "idle_parameters": 3e9}
+    size = {"parameters": 8 * 10**9, "embedding_parameters": 10**9, "layers": 30, "hidden_size": 4096}
+    model = size | {"attention_size": 2048, "untied_embedding": True, "idle_parameters": 3 * 10**9}
     config = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
     found = work_of({"config": "", "world_size": 1, "model": model, "settings": SETTINGS}, config)
     assert found["computing"] == (6 * 4e9 + 12 * 30 * 2048 * 512) * 4 * 512
