@@ -13,13 +13,12 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
-from itertools import product
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import FIGURES, Figure
 from tools.logs.run import NoneOf, Where, is_fact
-from tools.tables.markdown import Table, is_blank, read_tables
+from tools.tables.markdown import Table, cells_named, is_blank, read_tables
 from workshop.run_folder.exercises import FURTHER, REPO
 
 # Settings that tiny.env changes: tables of tiny runs have no conditions on them.
@@ -108,7 +107,7 @@ def _dictionary(path: Path) -> Dictionary:
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
         labels.append((_pattern(label), label, Label(FIGURES.get(figure), where(label, means))))
     predictions = {
-        question: [cell for place in places for cell in product(*(part.split("; ") for part in place.split(" | ")))]
+        question: [cell for place in places for cell in cells_named(place)]
         for question, places in content.get("predictions", {}).items()
     }
     return Dictionary(tables, labels, predictions, content.get("more_rows", {}))

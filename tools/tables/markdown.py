@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +156,8 @@ def render(table: Table) -> str:
     """The table with its caption, as Markdown."""
     header, *lines = [f"| {' | '.join(row)} |" for row in (table.header, *table.rows)]
     return "\n".join([table.caption, "", header, table.separator.strip(), *lines])
+
+
+def cells_named(text: str) -> list[tuple[str, ...]]:
+    """The labels of each cell in "TABLE | ROW; ROW | COLUMN"."""
+    return list(product(*(part.split("; ") for part in text.split(" | "))))

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from itertools import product
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.tables.markdown import section, tables_in
+from tools.tables.markdown import cells_named, section, tables_in
 
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _DEFINITION = re.compile(r"(\w+(?: \w+)*): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
@@ -47,7 +46,7 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
         for number, definition in enumerate(block[1].splitlines(), line(block.start(1))):
             match = _DEFINITION.fullmatch(definition)
             names, target, title = (match[1].split(), match[2], match[3]) if match else ([], "", "")
-            cells = [" | ".join(labels) for labels in product(*(part.split("; ") for part in title.split(" | ")))]
+            cells = [" | ".join(labels) for labels in cells_named(title)]
             if len(cells) != len(names):
                 raise InputError(
                     f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..., "
