@@ -160,7 +160,7 @@ def measured_of(run: Run) -> dict[str, float]:
         found["nvidia_smi_mib"] = measured_figure(run, "peak_gpu_mib")
     warmup = summary.get("warmup_steps") or 0
     steps = None if run.timed or run.profiled else run.steps
-    if steps is not None and steps.step.size > warmup:
+    if steps and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
         found["total_runtime_s"] = measured_figure(run, "total_runtime_s")
     return {name: float(value) for name, value in found.items() if value}

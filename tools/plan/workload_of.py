@@ -52,9 +52,9 @@ def of_run(run: Run) -> Workload:
         # Not whether its blocks are the model's: the run had them, from a file of this name.
         config = read_configuration(path, settings, world_size, reader(record.exercise, script)).values
     found = of_settings(settings, config, world_size, record.nodes or 1, script)
-    if found.shape.pop("short_rows", 0) and run.steps is not None and run.steps.tokens.size:
+    if found.shape.pop("short_rows", 0) and (steps := run.steps):
         # How many packed rows were left at an epoch's end is known only from its steps.
-        rows = int(run.steps.tokens.min()) // found.shape["max_length"]
+        rows = int(steps.tokens.min()) // found.shape["max_length"]
         if 0 < rows < found.shape["batch_size"]:
             found.shape["short_rows"] = rows
     return found
