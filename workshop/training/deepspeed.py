@@ -18,8 +18,11 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
         config = config | {"checkpoint": config.get("checkpoint", {}) | {"load_universal": True}}
     ask_cuda_for_free_memory()
     if config.get("compile", {}).get("deepcompile"):
+        import torch
         from deepspeed.compile import init_z3
 
+        # The compiled evaluation fails with cuDNN's attention, which has no second result without gradients.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         init_z3.WARMUP = 3  # instead of 5: it compiles again, with prefetching, in the steps that mean speeds leave out
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
