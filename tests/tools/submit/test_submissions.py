@@ -62,7 +62,7 @@ def test_a_run_of_another_configuration_is_no_measurement_of_a_line_without_one(
     lines = read(ROOT / "further/resilience/submit.txt", {})
     ddp = next(line for line in lines if line.settings["FAULT"] == "none" and not line.text.endswith(".json"))
     runs = find_runs(ROOT / "logs/reference/h200x4-2026-11-27", experiment="resilience")
-    assert {"zero3", "full_shard_async"} <= {run.record.config for run in runs}
+    assert {"zero3", "full_shard_sharded_state"} <= {run.record.config for run in runs}
     assert nearest(ddp, runs, lines) is None
 
 
