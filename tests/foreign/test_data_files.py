@@ -102,6 +102,11 @@ UNREAD = {
     "tools": ({"conversations": [{"from": "gpt", "value": "x"}], "tools": '[{"name": "f"}]'}, "tools: found"),
     "pair not to learn": ({"prompt": "Hi", "completion": "Go.", "label": False}, "label: found False"),
     "answer in the prompt": ({"prompt": [USER, SAID, USER], "completion": [SAID]}, "prompt: found a turn of an assist"),
+    "pair of a csv not to learn": ({"prompt": "Hi", "completion": "Go.", "label": "False"}, "label: found False"),
+    "picture": ({"conversations": [{"from": "gpt", "value": "A boat."}], "image": "1.jpg"}, "image: found '1.jpg'"),
+    "spans": ({"messages": [USER, SAID | {"train_detail": [{"train": False}]}]}, r"messages\[1\]: train_detail: found"),
+    "context of parts": ({"question": "Who?", "context": {"title": ["A"]}, "answer": "Me"}, "context: found {.*a text"),
+    "half a character": ({"instruction": "Hi", "output": "\ud83d"}, r"output: found '\\ud83d', half of a character"),
     "two systems": ({"system": "A", "messages": [{"role": "system", "content": "B"}, USER, SAID]}, "system: found"),
 }  # fmt: skip
 
@@ -115,6 +120,14 @@ def test_key_that_changes_what_is_taught_is_refused_with_file_and_row(tmp_path: 
         (tmp_path / name).write_text(text)
         with pytest.raises(InputError, match=rf"^{tmp_path}/{name}{at}: {message}"):
             load_splits(f"{tmp_path}/{name}")
+
+
+def test_file_of_two_kinds_or_with_what_is_no_row_is_refused_with_the_row(tmp_path: Path) -> None:
+    asked = {"id": "1", "title": "t", "question": "q", "context": "c", "answers": {"text": ["x"]}}
+    for rows, message in (([asked, {"messages": [USER, SAID]}], "answers.text"), ([{"text": "a"}, "b"], ": found 'b'")):
+        (tmp_path / "a.json").write_text(json.dumps(rows))
+        with pytest.raises(InputError, match=rf"/a.json: rows\[1\].?{message}"):
+            load_splits(f"{tmp_path}/a.json")
 
 
 def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ instruction, output            or `question`; or `answer`, `response`; an `input
 system, system_prompt          a column beside `conversations` or a request: the first turn
 """
 
+import re
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -33,7 +34,8 @@ ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "mo
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
 # Keys of a row or a turn that would change the lesson and are not read; and values that change nothing.
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
-UNREAD |= {"reasoning_content", "reasoning", "thinking", "images", "videos", "audios", "chat_template_kwargs"}
+UNREAD |= {"reasoning_content", "reasoning", "thinking", "chat_template_kwargs", "documents", "train_detail"}
+UNREAD |= {"image", "images", "video", "videos", "audio", "audios"}
 NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
 
 
@@ -48,7 +50,7 @@ def is_path(dataset: str) -> bool:
     name = name_and_slice(dataset)[0]
     if name.endswith(SUFFIXES) or name.startswith(("/", "./", "../", "~")) or "*" in name:
         return True
-    return "/" in name and Path(name).exists()
+    return Path(name).is_file() or ("/" in name and Path(name).exists())
 
 
 def layout_of(row: Row) -> tuple[str, ...] | None:
@@ -62,7 +64,7 @@ def conversation_of(at: str, row: Row) -> Row:
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise InputError(f"{at}: found the columns {found}; expected {expected}; or text")
     check_read(at, row)
-    if row.get("label") is False:  # of KTO's pairs: a completion not to learn
+    if str(row.get("label")).lower() == "false":  # of KTO's pairs, also in csv: a completion not to learn
         raise InputError(f"{at}: label: found False, expected examples to learn from only")
     messages = []
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
@@ -73,7 +75,8 @@ def conversation_of(at: str, row: Row) -> Row:
             continue
         texts = [text_of(at, row, column)]
         if role == "user":
-            texts += [row[name] for name in ("input", "context") if str(row.get(name) or "").strip()][:1]
+            names = [name for name in ("input", "context") if str(row.get(name) or "").strip()]
+            texts += [text_of(at, row, name) for name in names]
         messages.append({"role": role, "content": "\n\n".join(texts)})
     for name in ("system", "system_prompt"):
         if str(row.get(name) or "").strip():
@@ -116,7 +119,7 @@ def question_of(at: str, row: Row) -> Row:
 
     A table has `answers` as {"text": [...], "answer_start": [...]}.
     """
-    answers = items_of(f"{at}.answers.", row["answers"], "text")
+    answers = items_of(f"{at}.answers.", row.get("answers"), "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so
         raise InputError(f"{at}.answers: found an empty list, expected at least one answer (SQuAD v1.1, not v2.0)")
@@ -133,6 +136,8 @@ def text_of(at: str, row: Any, key: str) -> str:
     if not isinstance(value, str) or not value.strip():
         found = "nothing" if value is None else "an empty text" if isinstance(value, str) else repr(value)[:40]
         raise InputError(f"{at}: {key}: found {found}, expected a text")
+    if half := re.search("[\ud800-\udfff]", value):  # JSON allows it, UTF-8 does not
+        raise InputError(f"{at}: {key}: found {half[0]!r}, half of a character that was cut; expected a text")
     return value
 
 

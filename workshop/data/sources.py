@@ -32,7 +32,7 @@ from workshop.run_folder.errors import InputError
 from workshop.sample import harbour
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
-EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file"
+EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file, in UTF-8"
 
 Located = tuple[str, Row]  # a row and its place
 
@@ -160,9 +160,11 @@ def _json(path: Path) -> Iterator[Located]:
     document = json.loads(path.read_text(encoding="utf-8-sig"))
     if isinstance(document, dict) and forms.layout_of(document):
         raise InputError(f"{path}: found one row, expected a list of rows, or .jsonl with a row on each line")
-    is_list = isinstance(document, list) and all(isinstance(row, dict) for row in document)
+    is_list = isinstance(document, list)
     document, key = ({"rows": document}, "rows") if is_list else (document, "data")
     for at, row in forms.items_of(f"{path}: ", document, key):
+        if is_list and not isinstance(row, dict):
+            raise InputError(f"{at}: found {repr(row)[:40]}, expected a row {{…}}")
         is_row = is_list or (isinstance(row, dict) and forms.layout_of(row))
         yield from [(at, row)] if is_row else forms.article_rows(at, row)
 
@@ -184,7 +186,10 @@ def _jsonl(path: Path) -> Iterator[Located]:
 def _csv(path: Path) -> Iterator[Located]:
     csv.field_size_limit(sys.maxsize)
     with path.open(encoding="utf-8-sig", newline="") as lines:
-        for number, row in enumerate(csv.DictReader(lines, restval="", strict=True), 1):
+        rows = csv.DictReader(lines, restval="", strict=True)
+        if twice := [name for name, times in Counter(rows.fieldnames).items() if name and times > 1]:
+            raise InputError(f"{path}: found the column {twice[0]} twice, where the last one would win; expected one")
+        for number, row in enumerate(rows, 1):
             if None in row:
                 raise InputError(f"{path}: row {number}: found more cells than columns, expected as many")
             yield f"{path}: row {number}", row
@@ -203,6 +208,8 @@ def _sliced(dataset: str, splits: dict[str, Dataset], spec: str) -> Dataset:
     sizes = {split: len(rows) for split, rows in splits.items()}
     try:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(sizes)
+        if any(part.from_ >= part.to for part in parts):
+            raise ValueError("The slice has no rows.")
     except (ValueError, AssertionError) as error:
         found = f"{str(error).strip()}; found the splits {', '.join(f'{name} ({sizes[name]})' for name in sizes)}"
         raise InputError(f"DATASET={dataset}: {found}, expected one of them or a slice as train[:10%]") from error

@@ -34,6 +34,9 @@ def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
     ("changes", "message"),
     [
         ({"DATASET": "chat.jsonl:train[:x]"}, r"train\[:x\]: .*found the splits train \(3\), expected one of them"),
+        ({"DATASET": "chat.jsonl:train[5:9]"}, r"train\[5:9\]: The slice has no rows.; found the splits train \(3\)"),
+        ({"DATASET": "twice.csv"}, "^twice.csv: found the column output twice"),
+        ({"DATASET": "twice.tsv"}, r"^twice.tsv: found '\.tsv', expected a \.json"),
         ({"DATASET": "chat.jsonl", "EVAL_DATASET": "dev.json"}, "EVAL_DATASET=dev.json: found rows of another kind"),
         ({"DATASET": "book.txt", "EVAL_DATASET": "chat.jsonl"}, "EVAL_DATASET=chat.jsonl: of plain text the rows"),
         ({"DATASET": "dev.json", "EVAL_DATASET": "dev.json"}, "found 2 of its examples among the training"),
@@ -49,7 +52,8 @@ def test_data_that_does_not_fit_the_settings(
     for name, lines in (("chat.jsonl", [CHAT] * 3), ("one.jsonl", [CHAT]), ("late.jsonl", [CHAT, LATE, CHAT])):
         Path(name).write_text("\n".join(map(json.dumps, lines)))
     Path("dev.json").write_text(json.dumps(squad()))
-    Path("book.txt").write_text("A text.")
+    for name, text in (("book.txt", "A text."), ("twice.csv", "question,output,output\na,b,c"), ("twice.tsv", "")):
+        Path(name).write_text(text)
     sizes = {"TRAIN_SIZE": "2", "EVAL_SIZE": "1" if changes.get("EVAL_DATASET") != "dev.json" else "2"}
     with pytest.raises(InputError, match=message):
         environ = ENVIRONMENT | sizes | {"MAX_LENGTH": "64", "GENERATE_SIZE": "0"} | changes
