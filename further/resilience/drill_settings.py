@@ -23,3 +23,8 @@ class DrillSettings(Settings):
         super().check()
         if not self.saves_often:
             raise InputError(f"SAVE={self.save}: a training without checkpoints loses all; expected epoch or steps")
+        if self.fault not in NO_FAULT and 0 < self.max_steps <= self.fault_step:
+            raise InputError(
+                f"FAULT_STEP={self.fault_step}: the training ends after MAX_STEPS={self.max_steps}, before "
+                f"FAULT={self.fault} comes; expected a smaller FAULT_STEP"
+            )

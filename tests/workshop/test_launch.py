@@ -71,6 +71,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("benchmark/benchmark.slurm", {}, "expected a configuration, or a job array whose tasks are lines"),
         ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
         ("further/by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "which cannot split 1 GPU"),
+        ("further/resilience/drill.slurm", {"FAULT": "rank_killed", "MAX_STEPS": "25"}, "FAULT_STEP=25: the training"),
         ("further/dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),
         ("further/speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
