@@ -141,6 +141,7 @@ def slurm_state() -> str:
     if not job:
         return ""
     answer = subprocess.run(["scontrol", "show", "job", job, "--oneliner"], capture_output=True, text=True).stdout
+    answer = answer.partition("\n")[0]  # for an array's last task scontrol lists all tasks, this one first
     for state, reason in SLURM_REASONS.items():
         if re.search(reason, answer):
             return state
