@@ -13,6 +13,7 @@ from tools.logs.figures import OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
+from tools.submit import slurm
 from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
 from tools.tables.repository import no_runs
@@ -99,6 +100,8 @@ def next_command(shown: Sequence[Run], options: str) -> str:
         return f"python -m tools fill {newest.record.exercise}{options}{' --tiny' if newest.tiny else ''}"
     stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
     mine = stopped and is_mine(newest.folder) and is_mine(newest.folder / ".resume.json")
+    if mine and slurm.queued_again(newest.record.slurm_job_id):
+        return f"squeue --jobs={newest.record.slurm_job_id}    # SLURM has queued it again, and it continues this run"
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
         return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
     if newest and (newest.folder / "train.out").exists():

@@ -128,6 +128,8 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     run = read_run(folder)
     if run.state in ("completed", "running", "unreadable"):
         raise refusal(run.problem or run.state, "a run that ended before its end")
+    if slurm.queued_again(job := run.record.slurm_job_id):
+        raise refusal(f"SLURM has queued job {job} again, which continues it", f"to wait, or `scancel {job}` first")
     try:
         started = json.loads((folder / ".resume.json").read_text())
         command, settings = started["command"], started["settings"]

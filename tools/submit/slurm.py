@@ -47,16 +47,29 @@ def waiting() -> list[str]:
 
     None without SLURM, or when it is silent.
     """
-    if shutil.which("squeue") is None:
-        return []
     launchers = "".join(path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm"))
     names = ",".join(sorted(set(re.findall(r"^#SBATCH --job-name=(\S+)", launchers, re.MULTILINE))))
-    command = ["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"]
+    told = _told(["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"])
+    return [line[1:] for line in told.splitlines() if line.startswith("|")]
+
+
+def queued_again(job: str | None) -> bool:
+    """Whether SLURM starts this job once more; the job itself can ask before its end."""
+    if not job:
+        return False
+    told = _told(["scontrol", "show", "job", job, "--oneliner"])
+    told = told.partition("\n")[0]  # for an array's last task scontrol lists all tasks, this one first
+    starts = os.environ.get("SLURM_RESTART_COUNT") if os.environ.get("SLURM_JOB_ID") == job else None
+    counted = re.search(r"\bJobState=COMPLETING\b.* Restarts=(\d+)", told)  # before SLURM has ended it
+    return "JobState=PENDING" in told or bool(counted and int(counted[1]) > int(starts or 0))
+
+
+def _told(command: Sequence[str]) -> str:
+    """What a command of SLURM prints; nothing without SLURM, or when it is silent."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20)
-    except subprocess.TimeoutExpired:
-        return []
-    return [line[1:] for line in answer.stdout.splitlines() if line.startswith("|")]
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20).stdout
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return ""
 
 
 def site_options(root: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.exercise_folder import LAUNCHER, make_exercise
-from tests.launching import REPO, wait_until
+from tests.launching import REPO, program, wait_until
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
 from tools.commands.submit import started_again
@@ -201,6 +201,20 @@ def stopped(logs: Path, make_run) -> Path:
 
 def test_resumed_run_computes_with_as_many_threads_as_it_was_started_with(stopped: Path, logs: Path) -> None:
     assert started_again(stopped, logs, {"OMP_NUM_THREADS": "16"})[2]["OMP_NUM_THREADS"] == "1"
+
+
+def test_run_whose_job_slurm_has_queued_again_is_not_started_twice(
+    stopped: Path, logs: Path, capsys, monkeypatch
+) -> None:
+    """The job's own output named the command that did so."""
+    changes = {"state": "timeout", "slurm_job_id": "7"}
+    (stopped / "run.json").write_text(json.dumps(json.loads((stopped / "run.json").read_text()) | changes))
+    program(logs / "bin/scontrol", "echo JobId=7 JobState=COMPLETING Requeue=1 Restarts=1; echo JobState=PENDING")
+    monkeypatch.setenv("PATH", f"{logs}/bin:{os.environ['PATH']}")
+    with pytest.raises(InputError, match="queued job 7 again"):
+        started_again(stopped, logs, {})
+    assert main(["summary", str(stopped)]) == 0
+    assert "next: squeue --jobs=7 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("theirs", [".", ".resume.json", "../../.code/1f3a", "../../.code/1f3a/fsdp/multi_gpu.slurm"])
