@@ -59,8 +59,8 @@ def test_rows_of_a_profile_in_a_document_are_the_profiles(
 
 
 PREDICTED = {
-    "2026-11-27, two H200 of four: ZeRO-1 to 3, FSDP2, DDP, LoRA": "h200x2-2026-11-27-heldout",
-    "2026-11-27, one H200 of four: baseline, ZeRO, adapters, rung 11": "h200x1-2026-11-27-heldout",
+    "2026-11-27, two H200 of four: ZeRO-1 to 3, FSDP2, DDP, LoRA": "h200x2-2026-11-27-unseen",
+    "2026-11-27, one H200 of four: baseline, ZeRO, adapters, rung 11": "h200x1-2026-11-27-unseen",
     "2026-11-27, two H200 beside another job: ZeRO-3, FSDP2": "h200x2-heldout",
     "2026-11-27, one H200 beside another job: LoRA, QLoRA, ZeRO-3": "h200x1-heldout",
     "2026-11-26, one H100: the ladder, three times": "h100x1-ladder",

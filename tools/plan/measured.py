@@ -25,7 +25,7 @@ METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True)
 METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 # How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
-_TOO_LOW = {"reserved_mib": 3}
+_TOO_LOW = {"reserved_mib": 6}
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
 
