@@ -71,11 +71,11 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
     return [
         RunRecorder(settings, data),
         ShardingRecorder(settings, model),
-        *([CheckpointWriter(settings)] if settings.saves_often else []),
         recorder,
         watch(settings),
         Profiler(settings),
         ScoreRecorder(settings, recorder, data.examples[: settings.generate_size], data.train_examples),
+        *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),
     ]
 
 

@@ -21,7 +21,7 @@ from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.run_folder.settings import Settings
-from workshop.training.callbacks import gather_objects
+from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
 
 if TYPE_CHECKING:  # PyTorch's distributed checkpoints with it
@@ -41,9 +41,9 @@ class CheckpointWriter(TrainerCallback):
 
     With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
 
-    Requests are `stop` of the supervisor (run_folder/control.py) and a rank's SIGTERM. Give it to the Trainer before
-    StepRecorder: a save belongs to no step. When a resumed training passes its last step before the interruption, it
-    records the lost time in run.json.
+    Requests are `stop` of the supervisor (run_folder/control.py) and a rank's SIGTERM. Give it to the Trainer after
+    StepRecorder, as the last callback: neither a save nor the wait for the one before belongs to a step. When a resumed
+    training passes its last step before the interruption, it records the lost time in run.json.
 
     Attributes:
         saver: writes FSDP2's shards asynchronously; None: the training waits for the disk.
@@ -54,8 +54,8 @@ class CheckpointWriter(TrainerCallback):
         trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
+        self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
         self.saver: AsyncSaver | None = None
         self.save_times_s: list[float] = []
@@ -164,6 +164,7 @@ class CheckpointWriter(TrainerCallback):
             self._pending = self._thread.submit(self._complete, *save)
         else:
             self._complete(*save)
+        self.recorder.start_clock()  # which StepRecorder has started before the manifest
         self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
     def _wait(self) -> None:

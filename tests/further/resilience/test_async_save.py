@@ -19,6 +19,7 @@ from workshop.run_folder.checkpoints import checkpoints, fault, manifest, newest
 from workshop.run_folder.control import Control
 from workshop.run_folder.run_record import read_summary
 from workshop.run_folder.settings import Settings
+from workshop.training.saving import CheckpointWriter
 
 SIZES = {"BATCH_SIZE": "2", "GRAD_ACC": "1", "SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "0"}
 WAITED, ASYNC = "sharded_state", "async"
@@ -119,5 +120,11 @@ class Happens(TrainerCallback):
 
 if __name__ == "__main__":  # on ranks: the exercise's train.py, and what happens
     own, what = trainer_hooks.callbacks_for, sys.argv[1]
-    trainer_hooks.callbacks_for = lambda settings, data, model: [Happens(settings, what), *own(settings, data, model)]
+
+    def callbacks_for(settings: Settings, *given: Any) -> list[TrainerCallback]:
+        found = own(settings, *given)
+        assert isinstance(found[-1], CheckpointWriter), "a step contains its wait for the disk"
+        return [Happens(settings, what), *found]
+
+    trainer_hooks.callbacks_for = callbacks_for
     runpy.run_path("train.py", run_name="__main__")

@@ -132,6 +132,7 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
 ) -> None:
     """A long step, evaluation or save was ended as a hang."""
     seen: list[tuple[str, int]] = []
+    slow_s = LONG_S + SLOW_S
 
     def note(part: str) -> None:
         """The limit that counts in each part of a training; it must have been counted anew."""
@@ -169,18 +170,18 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     watch = hangs.watch(settings)
     try:
         note("load")
-        callbacks = [watch, CheckpointWriter(settings)]
+        recorder = SimpleNamespace(start_clock=lambda: seen.append(("clock", slow_s)))
+        callbacks = [watch, CheckpointWriter(settings, recorder)]
         model = Model()
         model.weight = torch.nn.Parameter(torch.ones(1))
         NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks).train()
         note("end")
     finally:
         watch.stop()
-    slow_s = LONG_S + SLOW_S
     assert seen == [
         *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("save", slow_s), ("manifest", slow_s)],
-        *[("train", LONG_S), ("train", LONG_S)],
-        *[("evaluate", slow_s), ("evaluate", LONG_S), ("save", slow_s), ("manifest", slow_s), ("end", slow_s)],
+        *[("clock", slow_s), ("train", LONG_S), ("train", LONG_S), ("evaluate", slow_s), ("evaluate", LONG_S)],
+        *[("save", slow_s), ("manifest", slow_s), ("clock", slow_s), ("end", slow_s)],
     ]
     assert not (tmp_path / "stacks").exists()
 
@@ -211,7 +212,7 @@ def wait_for_the_other() -> None:
 def save_then_end(watch: hangs.HangWatch) -> None:
     os.environ["SLURM_JOB_ID"] = "1"
     update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
-    writer, state = CheckpointWriter(watch.settings), SimpleNamespace(is_world_process_zero=True, global_step=0)
+    writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
     writer.on_train_begin(None, state, None)
     os.kill(os.getpid(), signal.SIGTERM)
     assert writer._signalled and not watch.stacks.stat().st_size
