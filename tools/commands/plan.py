@@ -21,6 +21,7 @@ from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import rank
 from tools.plan.submitted_lines import NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
+from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
 from workshop.run_folder.model_file import SHAPES, short_name
@@ -190,7 +191,7 @@ def _model(given: str) -> str:
     """A path, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
     if Path(given).exists():
         return str(Path(given).absolute())
-    name = short_name(given).lower()
+    name = hub_names().get(given) or short_name(given).lower()
     if name == "tiny" or name in SHAPES or "/" not in given:
         return name
     from huggingface_hub import hf_hub_download

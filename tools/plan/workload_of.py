@@ -89,7 +89,7 @@ def _config_path(exercise: Path, name: str) -> Path | None:
 
 
 @cache
-def _hub_names() -> dict[str, str]:
+def hub_names() -> dict[str, str]:
     """Of the shapes; also those that the hub calls otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
     return {model_file(shape).get("_name_or_path", shape): shape for shape in SHAPES}
 
@@ -97,8 +97,8 @@ def _hub_names() -> dict[str, str]:
 def shape_name(settings: Mapping[str, Any]) -> str:
     """The model's name without its owner on the hub, or its shape's; a folder stays as it is."""
     name = settings["model_name"] or _GPT
-    if settings.get("model_init") == "pretrained" and name in _hub_names() and not Path(name).exists():
-        return _hub_names()[name]
+    if settings.get("model_init") == "pretrained" and name in hub_names() and not Path(name).exists():
+        return hub_names()[name]
     given = name if Path(name).exists() else short_name(name)
     # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given

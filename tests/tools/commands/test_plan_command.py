@@ -90,7 +90,7 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["model", "gpt2", "--length", "2048"], "--length 2048: gpt2 has 1024 positions; expected at most that"),
         (["model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
         (["model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),
-        (["model", "gpt2", "--gpu", "h200", "--gpus", "16"], "a node of NVIDIA H200 holds 8; expected at most 8"),
+        (["model", "Qwen/Qwen2.5-7B", "--gpu", "h200", "--gpus", "16"], "H200 holds 8; expected at most 8"),
         (["model", "gpt2", "--gpus", "12", "--nodes", "5"], "expected as many GPUs on each node"),
         (["model", "tiny", "--fabric", "50"], "--fabric changes nothing on one node; expected --nodes 2 or more"),
     ],
