@@ -95,11 +95,13 @@ def hub_names() -> dict[str, str]:
 
 
 def shape_name(settings: Mapping[str, Any]) -> str:
-    """The model's name without its owner on the hub, or its shape's; a folder stays as it is."""
+    """The model's name without its owner on the hub, or its shape's; a folder whole: it is simulated from elsewhere."""
     name = settings["model_name"] or _GPT
-    if settings.get("model_init") == "pretrained" and name in hub_names() and not Path(name).exists():
+    if Path(name).exists():
+        return str(Path(name).resolve())
+    if settings.get("model_init") == "pretrained" and name in hub_names():
         return hub_names()[name]
-    given = name if Path(name).exists() else short_name(name)
+    given = short_name(name)
     # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given
 

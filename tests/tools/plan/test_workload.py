@@ -12,7 +12,7 @@ from tools.plan.memory import peak_allocated
 from tools.plan.predict import Prediction, Range, first_choice
 from tools.plan.timing import other_work, traffic
 from tools.plan.workload import Strategy, Workload
-from tools.plan.workload_of import of_settings
+from tools.plan.workload_of import of_settings, shape_name
 from tools.submit.submissions import known_settings
 from workshop.run_folder.settings import LADDER_NAMES
 
@@ -32,6 +32,11 @@ def test_of_plain_text_every_position_has_logits() -> None:
     rung = SETTINGS | {"packing": True, "logits": "labelled"}
     questions, text = (of_settings(rung | {"dataset": name}, None, 1, 1) for name in ("squad", "boats.txt"))
     assert 0 < questions.shape["labelled"] < 512 and text.shape["labelled"] == 0
+
+
+def test_folder_of_a_model_is_found_where_its_step_is_simulated(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    assert shape_name({"model_name": tmp_path.name}) == str(tmp_path)
 
 
 def test_each_checkpoint_that_the_settings_ask_for_takes_its_time() -> None:
