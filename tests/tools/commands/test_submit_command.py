@@ -203,18 +203,14 @@ def test_resumed_run_computes_with_as_many_threads_as_it_was_started_with(stoppe
     assert started_again(stopped, logs, {"OMP_NUM_THREADS": "16"})[2]["OMP_NUM_THREADS"] == "1"
 
 
-def test_run_whose_job_slurm_has_queued_again_is_not_started_twice(
-    stopped: Path, logs: Path, capsys, monkeypatch
-) -> None:
-    """The job's own output named the command that did so."""
-    changes = {"state": "timeout", "slurm_job_id": "7"}
-    (stopped / "run.json").write_text(json.dumps(json.loads((stopped / "run.json").read_text()) | changes))
-    program(logs / "bin/scontrol", "echo JobId=7 JobState=COMPLETING Requeue=1 Restarts=1; echo JobState=PENDING")
+def test_run_whose_job_slurm_has_queued_again_is_not_started_twice(stopped: Path, logs, capsys, monkeypatch) -> None:
+    record = json.loads((stopped / "run.json").read_text()) | {"state": "timeout", "slurm_job_id": "7"}
+    (stopped / "run.json").write_text(json.dumps(record))
+    program(logs / "bin/scontrol", "echo JobState=COMPLETING Requeue=1 Restarts=1; echo JobState=PENDING")
     monkeypatch.setenv("PATH", f"{logs}/bin:{os.environ['PATH']}")
     with pytest.raises(InputError, match="queued job 7 again"):
         started_again(stopped, logs, {})
-    assert main(["summary", str(stopped)]) == 0
-    assert "next: squeue --jobs=7 " in capsys.readouterr().out
+    assert main(["summary", str(stopped)]) == 0 and "next: squeue --jobs=7 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("theirs", [".", ".resume.json", "../../.code/1f3a", "../../.code/1f3a/fsdp/multi_gpu.slurm"])

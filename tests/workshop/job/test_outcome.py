@@ -1,11 +1,9 @@
 """How a run ended is told apart by evidence, and run.json is never half written."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.launching import program
 from workshop.job import outcome
 from workshop.job.outcome import begin, kernel_oom_kills
 from workshop.run_folder.run_record import add_to_summary, read_summary, update_run_record
@@ -43,13 +41,6 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
     found = outcome.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)
-
-
-def test_last_task_of_an_array_is_not_ended_as_another_one_was(tmp_path: Path, monkeypatch) -> None:
-    program(tmp_path / "scontrol", "echo JobId=7 Reason=None Restarts=0; echo JobId=8 Reason=TimeLimit Restarts=0")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert outcome.outcome(tmp_path, 143, "TERM")["state"] == "cancelled"
 
 
 def test_resumed_run_keeps_the_scores_of_its_steps_and_no_other_figure(tmp_path: Path, launched: None) -> None:
