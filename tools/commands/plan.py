@@ -194,9 +194,10 @@ def _model(given: str) -> str:
     name = hub_names().get(given) or short_name(given).lower()
     if name == "tiny" or name in SHAPES or "/" not in given:
         return name
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     with suppress(Exception):  # no network, no such name, a gate: then only the cache knows it
+        get_hf_file_metadata(hf_hub_url(given, "config.json"), timeout=2)  # asks once; the download for half a minute
         hf_hub_download(given, "config.json", etag_timeout=2)
     return given
 

@@ -116,6 +116,8 @@ def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys
     monkeypatch.setattr("tools.plan.simulate.simulate", lambda shapes: pytest.fail("simulates"))
     assert main(["plan", "model", str(tmp_path / "config.json")]) == 2
     assert "t5 is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("tries for half a minute"))
+    assert main(["plan", "model", "nobody/nothing"]) == 2
 
 
 def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(
