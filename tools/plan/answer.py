@@ -32,7 +32,7 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
         f"{fabric}; {question.work_tokens:,.0f} tokens in all. A GPU has {gpu.memory_mib / 1024:.1f} GiB, a node "
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
-    shown = firsts if every else _selected(firsts, Path(question.config).stem)
+    shown = firsts if every else _selected(firsts, Path(question.config).name)
     table = _table([_cells(one, question, ranges) for one in shown])
     return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
 

@@ -226,7 +226,8 @@ def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
         of_deepspeed = "zero_optimization" in read_object(Path(question.config))
         fsdp, zero = fsdp + (question.config,) * (not of_deepspeed), zero + (question.config,) * of_deepspeed
     if question.gpus == 1:
-        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", zero)]
+        own = [("fsdp/single_gpu.slurm", (question.config,))] * (question.config in fsdp)
+        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", zero), *own]
     fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
     return [(fsdp_launcher, fsdp), ("deepspeed-multi-gpu/deepspeed.slurm", zero)]
 
@@ -247,32 +248,30 @@ def _micro_batches(question: Question) -> list[int]:
 
 def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
     exercise, own = (ROOT / launcher).parent, name == question.config != ""
-    fsdp = name in (*FSDP[1:], *FSDP_OFFLOAD) or (own and exercise.name == "fsdp")
+    argument = f"{'fsdp_configs' if exercise.name == 'fsdp' else 'ds_configs'}/{name}.json"
+    path = Path(name).absolute() if own else (exercise / argument).resolve()
+    shipped = read_object(path) if name else {}
+    config, fsdp = dict(shipped), exercise.name == "fsdp" and shipped.get("fsdp", True)
     accumulation, optimizer_steps = question.split(micro_batch)
     settings = question.settings(optimizer_steps * question.gpus * micro_batch * accumulation)
     settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
     settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
-    if checkpointing and not fsdp:  # there the configuration says it: run_folder/fsdp_config.py
+    if fsdp and not own and not question.model.startswith("bloom"):
+        config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
+    if fsdp and checkpointing:
+        config["activation_checkpointing"] = True
+    elif checkpointing:  # under FSDP the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
     # The simulated shape has the model's own name, the command the hub's.
     used = exercise_settings(exercise) | settings | {"model_name": question.model}
-    config, trained, argument = None, None, ""
-    if name:
-        argument = f"{'fsdp_configs' if name in FSDP + FSDP_OFFLOAD else 'ds_configs'}/{name}.json"
-        path = Path(name).absolute() if own else (exercise / argument).resolve()
-        shipped = read_object(path)
-        config = dict(shipped)
-        if fsdp and not question.model.startswith("bloom"):
-            config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
-        if fsdp and checkpointing:
-            config["activation_checkpointing"] = True
-        argument = "planned.json" if config != shipped else str(path) if own else argument
-        trained = read_values(exercise / argument, config, used, question.gpus)
-        config = config if config != shipped else None
+    trained = read_values(path, config, used, question.gpus) if name else None
     workload = of_settings(used, trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
-    strategy = Path(name).stem if own else name or "one GPU"
-    return Candidate(strategy, workload, settings, launcher, argument, config=config)
+    # With its ending a file of one's own is not taken for the shipped one of its name.
+    strategy = path.name if own else name or "one GPU"
+    if config != shipped:
+        return Candidate(strategy, workload, settings, launcher, "planned.json", config=config)
+    return Candidate(strategy, workload, settings, launcher, str(path) if own else argument * bool(name))
 
 
 def _causal_models() -> set[str]:

@@ -87,7 +87,9 @@ def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any],
     """A configuration that need not be in its file yet, as a job of the Trainer would read it."""
     if "zero_optimization" in config:
         return deepspeed_config.read(path, config, settings, world_size)[0]
-    return fsdp_config.read(path, config, settings, world_size)
+    values = fsdp_config.read(path, config, settings, world_size)
+    fsdp_config.check_blocks(path, values, model_file(shape_name(settings)))
+    return values
 
 
 @cache

@@ -157,14 +157,25 @@ def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(
     file.write_text(json.dumps({"zero_optimization": offload}))
     question = replace(GPT2, gpus=4, config=str(file))
     ranked = rank(question)
-    assert "| mine " in answer.text(question, ranked), "however slow, among the ten rows"
-    mine = next(one for one in ranked if one.strategy == "mine")
+    assert "| mine.json " in answer.text(question, ranked), "however slow, among the ten rows"
+    mine = next(one for one in ranked if one.strategy == "mine.json")
     shipped = next(one for one in ranked if one.strategy == "zero3_offload")
     assert mine.line.endswith(f"deepspeed-multi-gpu/deepspeed.slurm {file}")
     assert mine.prediction.sort_key[2] < shipped.prediction.sort_key[2]
     file.write_text('{"zero_optimization": {"stage": 2, "overlap_com": true}}')
     with pytest.raises(InputError, match=r"nothing reads .*overlap_com"):
         rank(replace(GPT2, config=str(file)))
+
+
+def test_file_of_ones_own_is_read_as_by_the_job_and_not_taken_for_a_shipped_one(tmp_path: Path) -> None:
+    file = tmp_path / "ddp.json"
+    file.write_text('{"fsdp": false}')
+    for gpus in (1, 2):
+        own = [one for one in rank(replace(GPT2, gpus=gpus, config=str(file))) if one.strategy == file.name]
+        assert {one.checkpointing for one in own} == {False, True}
+    file.write_text('{"transformer_layer_cls_to_wrap": ["BloomBlock"]}')
+    with pytest.raises(InputError, match=r"ddp\.json: .* the blocks of this model \(gpt2\) are GPT2Block"):
+        rank(replace(GPT2, gpus=2, config=str(file)))
 
 
 def test_experts_are_in_memory_all_of_them_and_in_time_those_that_a_token_meets() -> None:
