@@ -19,20 +19,21 @@ from workshop.run_folder.printable import one_line
 from workshop.run_folder.safe_open import open_plain
 
 # Prefixes of an error: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and Ray write it:
-# `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `.
+# `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `; or a time.
 _BAR = r"^(?:[^|%]*\d%\|(?:[^|]*\|[^\]]*\])?\s*)?"
 _PREFIX = (
     r"(?:\[[\w.,|-]+\](?:<std(?:err|out)>)?: ?|\d[\d.]*: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: "
-    r"|[\w.-]{1,63} \[std(?:err|out)\] |\(\w{1,63} pid=\d+[^)]{,63}\) )"
+    r"|[\w.-]{1,63} \[std(?:err|out)\] |\(\w{1,63} pid=\d+[^)]{,63}\) |\d{4}-\d\d-\d\d[T ][\d:.,]+Z? )"
 )
 _START = rf"{_BAR}{_PREFIX}{{,3}}"
-_EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: |\s*$)"  # the last line of a traceback
+# The last line of a traceback; a data loader's worker repeats its own below.
+_EXCEPTION = r"[\w.]*(?:Error|Exception)(?:: (?!Caught \w+ in )|\s*$)"
 _OWN_ERROR = r"(?:[\w-]+\.py: )?error(?: \(rank \d+\))?: "  # an InputError of the workshop, or argparse's
 # The libraries' messages when the GPU or the CPU has no memory left.
 _NO_MEMORY = (
     r"(?:CUDA out of memory"
     r"|CUDA(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED)"
-    r"|cu\w+ error: \w+_ALLOC_FAILED"
+    r"|cu\w+ error: \w+_ALLOC_FAILED|Triton Error \[CUDA\]: out of memory"
     r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: "
     r"|std::bad_alloc"
     r"|unable to m?map .*Cannot allocate memory)"
@@ -87,20 +88,20 @@ _RANK_KILLED = Kind("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
 # Somebody cancelled it, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit) with the
 # same words. Nor if a task crashed, before or after.
 _CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
-_HANG = r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
+_HANG = r"[Ww]atchdog (?:caught collective|hang|got stuck)|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
 # Messages for a full disk of Python, shell commands, safetensors, and torch.save, whose file is too short.
 _FULL = (
     r"(?:No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|basic_ios::clear: iostream error"
     r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
 )
 _FATAL = r"Fatal Python error: "
-_REFUSED = r"Permission denied \("  # ssh
+_SSH = r"(?:ssh: |Host key verification failed|\S+: Permission denied \()"
 # Ranked: a kind is never the consequence of one further down.
 _KINDS = [
     Kind("oom", _KILLED_FOR_MEMORY),
     Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
     Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
-    Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO PREEMPTION"),
+    Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO (?:PREEMPTION|JOB REQUEUE)"),
     Kind("failed", _NODE_FAILED),
     _CANCELLED,
     Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
@@ -117,18 +118,17 @@ _KINDS = [
     Kind("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
     Kind("failed", rf"{_START}[\w.]*Rendezvous\w*Error: "),
     Kind("failed", rf"{_START}(?![\w.]*ChildFailedError){_EXCEPTION}"),
+    Kind("failed", rf"{_START}[\w.]+\.(?:errors|exc)\.(?!ChildFailedError)\w+: "),  # torch._dynamo.exc.Unsupported
     Kind("failed", r"^\s*what\(\):\s+\S"),
     Kind("failed", _TASK_FAILED),
-    Kind(
-        "failed",
-        rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{_START}\S+: {_REFUSED}",
-    ),
+    Kind("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{_START}{_SSH}"),
+    Kind("failed", r"^srun: (?:error|fatal): (?!\S+ tasks? )"),
     Kind("failed", _ENDED_BY.format(r"-?\d+")),
 ]
 # Every pattern above needs one of these; most lines of a training have none.
 _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
-    r"|exitcode|: line |denied"
+    r"|exitcode|: line |denied|ssh: |Host key|watchdog|\.exc\."
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; errors above it belong to earlier attempts
 
