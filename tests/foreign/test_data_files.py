@@ -122,14 +122,6 @@ def test_key_that_changes_what_is_taught_is_refused_with_file_and_row(tmp_path: 
             load_splits(f"{tmp_path}/{name}")
 
 
-def test_file_of_two_kinds_or_with_what_is_no_row_is_refused_with_the_row(tmp_path: Path) -> None:
-    asked = {"id": "1", "title": "t", "question": "q", "context": "c", "answers": {"text": ["x"]}}
-    for rows, message in (([asked, {"messages": [USER, SAID]}], "answers.text"), ([{"text": "a"}, "b"], ": found 'b'")):
-        (tmp_path / "a.json").write_text(json.dumps(rows))
-        with pytest.raises(InputError, match=rf"/a.json: rows\[1\].?{message}"):
-            load_splits(f"{tmp_path}/a.json")
-
-
 def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:
     """As tables of the hub have them, whose turns all have the same keys."""
     said = SAID | {"tool_calls": None, "weight": 1, "train": True, "reasoning_content": "", "id": "x"}

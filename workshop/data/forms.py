@@ -75,8 +75,7 @@ def conversation_of(at: str, row: Row) -> Row:
             continue
         texts = [text_of(at, row, column)]
         if role == "user":
-            names = [name for name in ("input", "context") if str(row.get(name) or "").strip()]
-            texts += [text_of(at, row, name) for name in names]
+            texts += [text_of(at, row, name) for name in ("input", "context") if str(row.get(name) or "").strip()]
         messages.append({"role": role, "content": "\n\n".join(texts)})
     for name in ("system", "system_prompt"):
         if str(row.get(name) or "").strip():

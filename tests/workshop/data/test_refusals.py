@@ -14,6 +14,7 @@ from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings
 
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
+FLAT = {"id": "1", "title": "Ann", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}
 LATE = {"messages": [{"role": "user", "content": "Why? " * 50}, *CHAT["messages"][1:]]}
 
 
@@ -35,6 +36,8 @@ def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
     [
         ({"DATASET": "chat.jsonl:train[:x]"}, r"train\[:x\]: .*found the splits train \(3\), expected one of them"),
         ({"DATASET": "chat.jsonl:train[5:9]"}, r"train\[5:9\]: The slice has no rows.; found the splits train \(3\)"),
+        ({"DATASET": "mixed.jsonl"}, r"^mixed.jsonl:2\.answers\.text: found nothing, expected a list"),
+        ({"DATASET": "no row.json"}, r"^no row.json: rows\[1\]: found 'b', expected a row"),
         ({"DATASET": "twice.csv"}, "^twice.csv: found the column output twice"),
         ({"DATASET": "twice.tsv"}, r"^twice.tsv: found '\.tsv', expected a \.json"),
         ({"DATASET": "chat.jsonl", "EVAL_DATASET": "dev.json"}, "EVAL_DATASET=dev.json: found rows of another kind"),
@@ -49,10 +52,10 @@ def test_data_that_does_not_fit_the_settings(
     changes: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, lines in (("chat.jsonl", [CHAT] * 3), ("one.jsonl", [CHAT]), ("late.jsonl", [CHAT, LATE, CHAT])):
-        Path(name).write_text("\n".join(map(json.dumps, lines)))
-    Path("dev.json").write_text(json.dumps(squad()))
-    for name, text in (("book.txt", "A text."), ("twice.csv", "question,output,output\na,b,c"), ("twice.tsv", "")):
+    for name, lines in (("chat", [CHAT] * 3), ("one", [CHAT]), ("late", [CHAT, LATE, CHAT]), ("mixed", [FLAT, CHAT])):
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    others = {"dev.json": json.dumps(squad()), "no row.json": '[{"text": "a"}, "b"]', "book.txt": "A text."}
+    for name, text in (others | {"twice.csv": "question,output,output\na,b,c", "twice.tsv": ""}).items():
         Path(name).write_text(text)
     sizes = {"TRAIN_SIZE": "2", "EVAL_SIZE": "1" if changes.get("EVAL_DATASET") != "dev.json" else "2"}
     with pytest.raises(InputError, match=message):
