@@ -3,6 +3,7 @@
 The planner answers for the model, or says why not.
 """
 
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from transformers import AutoConfig
 from tests.simulated_here import simulated_here, step
 from tests.workshop.data.forms import load_squad
 from tests.workshop.environment import ENVIRONMENT
+from tests.workshop.kernels.fast_models.small_models import small
 from tools.plan.candidates import Question
 from tools.plan.ranking import rank
 from tools.plan.simulate import Shape, Step
@@ -86,3 +88,22 @@ def test_model_loads_as_a_training_loads_it_gives_every_block_gradients_and_answ
     examples = load_squad("sample", "validation")[:2]
     answers = answer_questions(settings, torch.device("cpu"), model, tokenizer, examples)
     assert answers.keys() == {example["id"] for example in examples}
+
+
+DAMAGED = [
+    ("config.json", {"num_hidden_layers": 3}, "found 9 weights .* missing or of another size, such as model.layers.2."),
+    ("config.json", {"hidden_size": "64"}, "cannot load it .*expected int, got str"),
+    ("config.json", {"model_type": "bert"}, "bert sees the tokens that it shall predict"),
+    ("config.json", {}, "cannot load it .*config.json' is not a valid JSON file"),
+    ("model.safetensors", {}, "cannot load it .*header too small"),
+]
+
+
+@pytest.mark.parametrize(("file", "changes", "message"), DAMAGED)
+def test_folder_that_is_no_whole_decoder_is_refused(tmp_path: Path, file: str, changes: dict, message: str) -> None:
+    small("llama").save_pretrained(tmp_path)
+    changed = json.dumps(json.loads((tmp_path / "config.json").read_text()) | changes) if changes else ""
+    (tmp_path / file).write_text(changed)
+    own = {"MODEL_NAME": str(tmp_path), "MODEL_INIT": "random" if "bert" in message else "pretrained"}
+    with pytest.raises(InputError, match=f"^MODEL_NAME='{tmp_path}': {message}"):
+        load_model(Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample"))

@@ -93,7 +93,7 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
         page, example = f"{ENDPOINT}/datasets/{name}", "rajpurkar/squad"
         command = f"DATASET={name} python -m workshop.data.prefetch"
     fetch, cache = f"run `{command}` where there is a network", f"the cache {constants.HF_HUB_CACHE} (HF_HOME)"
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = (str(error) if " " in str(error) else repr(error)).strip().replace(":\n", ": ").splitlines()[0]
     if errors.GatedRepoError in found:
         text = f"{page} is gated; open that page, accept its terms, then `hf auth login` (or HF_TOKEN); or take another"
     elif errors.RepositoryNotFoundError in found:
@@ -101,7 +101,10 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
     elif unwritable is not None:
         text = f"cannot write to {cache}: {unwritable.strerror}, {unwritable.filename}; "
         text += "expected HF_HOME to name a folder that you may write to, with room for it"
-    elif constants.HF_HUB_OFFLINE or errors.LocalEntryNotFoundError in found:
+    elif is_path(name):
+        reason = reason if Path(name).exists() else "no such folder"
+        text = f"cannot load it ({reason}); expected a folder of Transformers, as save_pretrained writes it"
+    elif (constants.HF_HUB_OFFLINE and isinstance(error, OSError)) or errors.LocalEntryNotFoundError in found:
         why = "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else f"cannot fetch it from {ENDPOINT} ({reason}),"
         text = f"{why} and {cache} does not have all of it; {fetch}"
     else:

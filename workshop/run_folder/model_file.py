@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.json_file import read_json
 
 _WORKSHOP = Path(__file__).parents[1]
@@ -35,11 +34,11 @@ def model_path(model_name: str) -> Path | None:
 
 
 def model_file(model_name: str) -> dict[str, Any]:
-    """The content of `model_path`, of a text decoder within a larger model its `text_config`; {} without it."""
+    """The content of `model_path`, of a text decoder within a larger model its `text_config`; {} without it.
+
+    Raises InputError for a file that is no JSON.
+    """
     path = model_path(model_name)
-    try:
-        found = read_json(path) if path else {}
-    except InputError:
-        return {}
+    found = read_json(path) if path else {}
     text = found.get("text_config")
     return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found

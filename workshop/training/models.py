@@ -2,12 +2,16 @@
 
 import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
@@ -24,10 +28,20 @@ def find_gpu(settings: Settings) -> bool:
     return gpu
 
 
+@contextmanager
+def _loading(model_name: str) -> Iterator[None]:
+    """Raises InputError for what Transformers cannot read or build."""
+    try:
+        yield
+    except (OSError, ValueError, LookupError, ImportError, SafetensorError, StrictDataclassError) as error:
+        raise hub_error(f"MODEL_NAME='{model_name}'", model_name, error) from error
+
+
 def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
     if path := model_path(model_name):
-        return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+        with _loading(model_name):
+            return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
     expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
     raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
 
@@ -36,10 +50,8 @@ def model_config(settings: Settings) -> Any:
     """Return the configuration of the settings' model, without weights."""
     if settings.model_init == "random":
         return shape_config(settings.model_name)
-    try:
+    with _loading(settings.model_name):
         return AutoConfig.from_pretrained(settings.model_name)
-    except (OSError, ValueError) as error:
-        raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
 
 
 def load_model(
@@ -57,7 +69,7 @@ def load_model(
         dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
         on_each_rank: read the weights on every rank, also where rank 0 would send them.
 
-    Raises InputError for a shape or a hub name that does not exist.
+    Raises InputError for a shape or a hub name that does not exist, an encoder, and files that lack weights.
     """
     torch.manual_seed(settings.seed)
     if on_each_rank or not rank_0_sends_weights(settings):
@@ -71,22 +83,28 @@ def load_model(
         dist.broadcast_object_list(sent)
         if dist.get_rank() > 0:
             model = _load(settings, dtype) if sent[0] is None else with_empty_weights(sent[0], "cpu")
+    if (kind := model.config.model_type) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        name = settings.model_name
+        raise InputError(f"MODEL_NAME='{name}': {kind} sees the tokens that it shall predict; expected a decoder")
     fit_to_tokenizer(model, tokenizer, settings)
     return model
 
 
 def _load(settings: Settings, dtype: torch.dtype) -> PreTrainedModel:
+    name, options = settings.model_name, {"ignore_mismatched_sizes": True, "output_loading_info": True}
     if settings.model_init == "random":
-        config = shape_config(settings.model_name)
+        config = shape_config(name)
         # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
         device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
-        with torch.device(device):
+        with _loading(name), torch.device(device):
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
-    try:
+    with _loading(name):
         # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
-        return AutoModelForCausalLM.from_pretrained(settings.model_name, dtype=dtype)
-    except (OSError, ValueError) as error:
-        raise hub_error(f"MODEL_NAME='{settings.model_name}'", settings.model_name, error) from error
+        model, found = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
+    if lacking := sorted(found["missing_keys"] | {key for key, *_ in found["mismatched_keys"]}):  # drawn at random
+        what = f"{len(lacking)} weights of its config.json's model missing or of another size, such as {lacking[0]}"
+        raise InputError(f"MODEL_NAME='{name}': found {what}; expected all of them, or MODEL_INIT=random")
+    return model
 
 
 def rank_0_sends_weights(settings: Settings) -> bool:
