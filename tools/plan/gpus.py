@@ -12,6 +12,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.mfu import PEAK_TFLOPS
+from workshop.run_folder.json_file import checked
 
 FILE = Path(__file__).with_name("gpus.toml")
 
@@ -66,12 +67,13 @@ def named(name: str, node_gib: float | None = None) -> Gpu:
 
 def _from_file(path: Path) -> Gpu:
     try:
-        values: dict[str, Any] = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        values: dict[str, Any] = tomllib.loads(path.read_text("utf-8-sig"))
+    except (OSError, ValueError) as error:
         raise InputError(f"--gpu {path}: {error}; expected a file as tools/plan/{FILE.name}") from None
     names = [one.name for one in fields(Gpu)]
-    if unread := values.keys() - {*names}:
-        raise InputError(f"{path}: nothing reads {', '.join(sorted(unread))}; expected {', '.join(names)}")
+    kinds = {str: "text", bool: "flag", int: 1, float: 0.1}  # as deepspeed_keys.toml says; else tflops'
+    peaks = dict.fromkeys(("fp8", "bf16", "fp16", "tf32", "fp32"), 0.1)
+    values = checked(path, values, {one.name: kinds.get(one.type, peaks) for one in fields(Gpu)})
     missing = [name for name in names[: names.index("source")] if name not in values]
     if missing or not (values.get("tflops") or values["driver_name"] in PEAK_TFLOPS):
         raise InputError(f"{path}: expected {', '.join(missing) or 'tflops'}, as in {FILE.name}")

@@ -117,9 +117,11 @@ def test_kind_of_ones_own_comes_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(text.partition("[b200]")[2].partition("[gh200]")[0].replace("183359", "96000"))
     assert named(str(file)).memory_mib == 96_000 and not named(str(file)).measured
-    file.write_text(file.read_text().replace("memory_mib", "memory"))
-    with pytest.raises(InputError, match="nothing reads memory; expected driver_name, memory_mib"):
-        named(str(file))
-    file.write_text("memory_mib = 1")
-    with pytest.raises(InputError, match=r"mine.toml: expected driver_name, memory_gb_per_s, .*, as in gpus.toml"):
-        named(str(file))
+    for text, says in (
+        (file.read_text().replace("memory_mib", "memory"), "nothing reads 'memory'; expected keys out of driver_name"),
+        (file.read_text().replace("96000", '"96 GB"'), "memory_mib is '96 GB'; expected a whole number of at least 1"),
+        ("memory_mib = 1", r"expected driver_name, memory_gb_per_s, .*, as in gpus.toml"),
+    ):
+        file.write_text(text, encoding="utf-8-sig")
+        with pytest.raises(InputError, match=f"mine.toml: {says}"):
+            named(str(file))
