@@ -130,11 +130,8 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
 
 
 def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
-    """Raises InputError for a line with no node, no GPU, or more GPUs than a node holds."""
+    """Raises InputError for a line with more GPUs than a node holds."""
     for line in lines:
-        for option in ("nodes", "gpus-per-node"):
-            if line.count(option) < 1:
-                raise InputError(f"{line.place}: --{option}=0: expected at least 1")
         if (count := line.count("gpus-per-node")) > (most := gpu.per_node):
             holds = f"a node of {gpu.driver_name} holds {most}; expected at most {most}, and more --nodes"
             raise InputError(f"{line.place}: --gpus-per-node={count}: {holds}")

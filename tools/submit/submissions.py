@@ -127,12 +127,17 @@ class Submission:
         return _file(self.exercise, named) if named else None
 
     def count(self, option: str) -> int:
-        """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1."""
+        """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1.
+
+        Raises InputError for a range, as 2-4, and what is no number of at least 1.
+        """
         launcher = (self.exercise / self.launcher).read_text()
         default = re.search(rf"^#SBATCH\s+--{option}=(\S+)", launcher, re.MULTILINE)
         value = self.shape.get(option) or (default[1] if default else "1")
         number = value.rsplit(":", 1)[-1]  # h200:4
-        return int(number) if number.isdecimal() else 1
+        if not number.isdecimal() or int(number) < 1:
+            raise InputError(f"{self.place}: --{option}={value}: expected a whole number of at least 1")
+        return int(number)
 
 
 def _file(exercise: Path, named: str) -> Path:
@@ -179,14 +184,13 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     """The lines of an exercise's submit.txt, or of another list of runs.
 
     Raises:
-        LogError: a line names a launcher, a configuration or a setting that does not exist.
+        LogError: a line names a launcher, a configuration or a setting that does not exist; or there is no line.
     """
-    lines = enumerate(utf8_lines(path), start=1)
-    return [
-        _submission(path, number, line, shell, extra_options)
-        for number, line in lines
-        if line.strip() and not line.strip().startswith("#")
-    ]
+    numbered = [(number, line.strip()) for number, line in enumerate(utf8_lines(path), start=1)]
+    lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
+    if not lines:
+        raise LogError(path, None, "no run", "a line as fsdp/multi_gpu.slurm")
+    return [_submission(path, number, line, shell, extra_options) for number, line in lines]
 
 
 def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
