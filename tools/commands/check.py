@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(arguments.file, cells, arguments.show)
-    for line in answers(checked, arguments.file.read_text(encoding="utf-8"), arguments.show):
+    for line in answers(checked, arguments.file.read_text(encoding="utf-8-sig"), arguments.show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))

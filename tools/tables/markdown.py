@@ -95,7 +95,7 @@ def read_tables(path: Path, generated: bool = False) -> list[Table]:
         InputError: the file cannot be read; or as `tables_in` does.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
         raise InputError(f"{path}: cannot be read as text: {why}") from error

@@ -1,6 +1,7 @@
 """Errors that a user can correct: a line with the file, line or variable, what was found and what is expected."""
 
 import sys
+from codecs import BOM_UTF8
 from pathlib import Path
 
 from workshop.run_folder.printable import one_line
@@ -23,12 +24,12 @@ def no_package(name: str) -> str:
 
 
 def utf8_lines(path: Path) -> list[str]:
-    """Return the lines of a text file.
+    """Return the lines of a text file, without a byte order mark.
 
     Raises:
         LogError: a line is not in UTF-8.
     """
-    for number, line in enumerate((data := path.read_bytes()).split(b"\n"), 1):
+    for number, line in enumerate((data := path.read_bytes().removeprefix(BOM_UTF8)).split(b"\n"), 1):
         try:
             line.decode()
         except UnicodeDecodeError:

@@ -35,7 +35,7 @@ def written(make_readme, tmp_path, monkeypatch):
     def write(name: str, *values: str, text: str = README) -> str:
         for value in values:
             text = text.replace("| |", f"| {value}|", 1)
-        (tmp_path / f"{name}.md").write_text(text)
+        (tmp_path / f"{name}.md").write_text(text, encoding="utf-8-sig")
         return str(tmp_path / f"{name}.md")
 
     return write

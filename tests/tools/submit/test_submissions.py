@@ -14,7 +14,7 @@ from workshop.run_folder.env_file import sourced
 
 
 def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: tuple[str, ...] = ()) -> Submission:
-    exercise = make_exercise(tmp_path, f"# comment\n\n{line}\n")
+    exercise = make_exercise(tmp_path, f"\ufeff# comment\n\n{line}\n")
     (found,) = read(exercise / "submit.txt", shell or {}, extra)
     return found
 
@@ -27,12 +27,13 @@ def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: 
         ("-N2 run.slurm", "-N2", "an sbatch option as --name=value"),
         ("run.slurm ds_configs/zero9.json", "ds_configs/zero9.json", "a configuration of ex: ds_configs/zero1.json"),
         ("run.slurm 'ds", "run.slurm 'ds", "a shell line"),
+        ("# run.slurm", "no run", "a line as fsdp/multi_gpu.slurm"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str, expected: str) -> None:
     with pytest.raises(LogError) as error:
         only(tmp_path, line)
-    assert (error.value.line, error.value.found) == (3, found)
+    assert (error.value.line, error.value.found) == (None if found == "no run" else 3, found)
     assert expected in error.value.expected
 
 
