@@ -262,8 +262,9 @@ def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, 
 
 def _context_groups(workload: Workload) -> tuple[str, str, str]:
     """The nearest first."""
-    gpus = "one GPU" if workload.strategy.world_size == 1 else "several GPUs"
-    gpus = "several nodes" if workload.nodes > 1 else gpus
+    # Several nodes were measured with one GPU each; nodes with several also have NCCL's buffers of a node.
+    gpus = "several nodes" if workload.nodes == workload.strategy.world_size else "several GPUs"
+    gpus = "one GPU" if workload.strategy.world_size == 1 else gpus
     # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
     method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
     return f"{method}, {gpus}", gpus, "all"

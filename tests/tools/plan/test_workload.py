@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tools.errors import InputError
+from tools.plan.constants import load
 from tools.plan.gpus import FILE, GPUS, named
-from tools.plan.memory import peak_allocated
+from tools.plan.memory import cuda_context, peak_allocated
 from tools.plan.predict import Prediction, Range, first_choice
 from tools.plan.timing import other_work, traffic
 from tools.plan.workload import Strategy, Workload
@@ -77,6 +78,13 @@ def test_copies_of_hybrid_shard_send_only_added_up_gradients_between_nodes() -> 
     in_node, between = traffic(Workload({"precision": "bf16"}, copies, 2, 50), {"parameters": 10**9})
     whole = 2 * 10**9  # weights and gradients in bf16
     assert in_node == pytest.approx(3 * 7 / 8 * whole) and between == pytest.approx(whole)
+
+
+def test_nodes_of_several_gpus_have_nccls_buffers_of_one_node_too() -> None:
+    """Two nodes of four were said to need half a GiB less per GPU than one of eight."""
+    on_nodes = (Workload({}, Strategy("fsdp2", 8, 1, True, {}), nodes, 50) for nodes in (1, 2, 8))
+    one, two, eight = (cuda_context(load().cuda_context, workload)[0] for workload in on_nodes)
+    assert one == two > eight
 
 
 def prediction(time_s: float, mib: float, reserve_mib: float = 0) -> Prediction:
