@@ -162,7 +162,8 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu) -> str:
     Raises InputError for a line that cannot be planned on this GPU.
     """
     groups: dict[str, list[tuple[bool, int, float | None]]] = {}  # whether one must do it, GPUs, time
-    for line, found in zip(lines, predictions_of(lines, gpu), strict=True):
+    predictions = predictions_of(lines, gpu)
+    for line, found in zip(lines, predictions, strict=True):
         name = line.exercise.name
         time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)
         gpus = line.count("nodes") * line.count("gpus-per-node")
@@ -183,10 +184,13 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu) -> str:
             gpus = " to ".join(map(str, sorted({min(counts), max(counts)})))
             rows.append([f"{name}: {what}" if several else what, str(len(chosen)), gpus, *cells])
     titles = ["Runs", "Number", "GPUs each", "One after the other (min)", "GPU-hours", "At most (kWh)"]
-    return (
-        f"{markdown(titles, rows)}\n\nExpected on {gpu.driver_name}; the queue, reading and filling in come on top. "
-        f"kWh: of the GPUs alone, at the {gpu.tdp_w} W of their data sheet."
-    )
+    notes = [f"Expected on {gpu.driver_name}; the queue, reading and filling in come on top."]
+    notes.append(f"kWh: of the GPUs alone, at the {gpu.tdp_w} W of their data sheet.")
+    if number := predictions.count(None):
+        notes.append(f"Not simulated: {counted(number, 'run')}, with our times on H100s and H200s (logs/reference).")
+    if number := sum(found.verdict == "does not fit" for found in predictions if found):
+        notes.append(f"Does not fit: {counted(number, 'run')}, with the time that it would take.")
+    return f"{markdown(titles, rows)}\n\n{' '.join(notes)}"
 
 
 @cache
