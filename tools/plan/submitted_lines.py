@@ -145,9 +145,9 @@ def _fit(line: Submission, gpu: Gpu) -> tuple[str, bool]:
         return f"not planned: {error}", True
     if not found:
         return f"not planned: {NOT_SIMULATED}", True
-    allocated, minutes = found.ranges["peak_allocated_mib"].expected, found.ranges["total_runtime_s"].expected / 60
+    minutes = found.ranges["total_runtime_s"].expected / 60
     text = (
-        f"{found.verdict}: {allocated:,.0f} MiB allocated of {found.gpu.memory_mib:,}, "
+        f"{found.verdict}: needs {found.needed_mib:,.0f} of {found.gpu.memory_mib:,} MiB, "
         f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
     )
     return text, found.verdict != "does not fit"

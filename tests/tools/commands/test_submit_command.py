@@ -177,8 +177,8 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
     monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
     assert len(submit_command._willing(submissions.read(file, {}), arguments)) == started
     large, small, *rest = capsys.readouterr().out.splitlines()
-    assert re.match(r"v100-32gb  does not fit: [\d,]+ MiB allocated of 32,480", large)
-    assert re.match(r"v100-32gb  fits: [\d,]+ MiB allocated of 32,480", small)
+    assert re.match(r"v100-32gb  does not fit: needs [\d,]+ of 32,480 MiB", large)
+    assert re.match(r"v100-32gb  fits: needs [\d,]+ of 32,480 MiB", small)
     assert any("cannot fit; not a terminal" in line for line in rest) == (not terminal)
 
 
