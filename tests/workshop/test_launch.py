@@ -68,6 +68,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
+        ("benchmark/benchmark.slurm", {"SLURM_ARRAY_TASK_ID": "37"}, "of submit.txt: expected --gpus-per-node=2"),
         ("benchmark/benchmark.slurm", {}, "expected a configuration, or a job array whose tasks are lines"),
         ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
         ("further/by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "which cannot split 1 GPU"),
