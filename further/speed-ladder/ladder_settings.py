@@ -53,6 +53,14 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
+    def check_config(self) -> None:
+        super().check_config()
+        if self.rung.startswith("peer_") != (os.environ["LAUNCHER"] == "peers.slurm"):
+            raise InputError(
+                f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
+                "another launcher for the other rungs"
+            )
+
     @property
     def switches(self) -> str:
         """Settings that change the model, as in "ATTENTION=flex PACKING=true"; "" for none."""

@@ -75,6 +75,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("further/resilience/drill.slurm", {"FAULT": "rank_killed", "MAX_STEPS": "25"}, "FAULT_STEP=25: the training"),
         ("further/dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),
+        ("further/speed-ladder/ladder.slurm", {"RUNG": "peer_trl_padded"}, "ladder.slurm does not train it"),
         ("further/speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
     ],
 )
