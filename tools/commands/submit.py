@@ -221,18 +221,20 @@ def _tasks(due: list[Submission], logs: Path) -> list[local_runs.Task]:
 
 
 def _queue(tasks: list[local_runs.Task], logs: Path) -> int:
-    refused = 0
+    queued = []
     for submission, command, environment in tasks:
         options = [f"--comment={slurm.mark(submission, logs)}", *submission.options]
         try:
             job = slurm.sbatch(options, command, slurm.site_options(repository_of(submission.exercise)) | environment)
             print(f"job {job}  {submission.place}  {submission.short}", flush=True)
+            queued.append(submission)
         except InputError as error:
-            refused += 1
             print(f"error: {submission.place}: {error}", file=sys.stderr)
-    print(f"{len(tasks) - refused} queued{f', {refused} refused by sbatch' if refused else ''}")
-    print("when they have ended, fill the tables:")
-    _print_next([submission for submission, *_ in tasks], logs)
+    refused = len(tasks) - len(queued)
+    print(f"{len(queued)} queued{f', {refused} refused by sbatch' if refused else ''}")
+    if queued:
+        print("when they have ended, fill the tables:")
+        _print_next(queued, logs)
     return 1 if refused else 0
 
 

@@ -190,6 +190,7 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
     if not lines:
         raise LogError(path, None, "no run", "a line as fsdp/multi_gpu.slurm")
+    path = path.resolve()  # in an exercise's folder `tiny.txt` alone names none
     return [_submission(path, number, line, shell, extra_options) for number, line in lines]
 
 

@@ -59,17 +59,24 @@ def test_a_failing_run_does_not_stop_the_rest(submit, tmp_path: Path, logs: Path
     assert "[3/3] ex/submit.txt:4 ..." in output
 
 
-def test_stopped_run_is_continued_here_although_there_is_slurm(
-    submit, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_in_the_exercise_s_own_folder_and_refused_by_sbatch(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(make_exercise(tmp_path, "run.slurm\n"))
+    program(tmp_path / "bin/squeue", "")
+    program(tmp_path / "bin/sbatch", 'echo "$@" >&2; exit 1')
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    assert main(["submit", "--list", "submit.txt"]) == 1
+    told = capsys.readouterr()
+    assert told.out == "0 queued, 1 refused by sbatch\n"
+    assert "error: ex/submit.txt:1: --parsable" in told.err and "/ex/run.slurm\n" in told.err
+
+
+def test_stopped_run_is_continued_here_although_there_is_slurm(submit, tmp_path: Path, logs, monkeypatch) -> None:
     """The printed command queued it."""
     launcher = make_exercise(tmp_path, "run.slurm\n") / "run.slurm"
     saves = 'mkdir -p "$folder/model/checkpoint-5"; touch "$folder"/{.resume.json,model/checkpoint-5/manifest.json}\n'
-    launcher.write_text(
-        launcher.read_text().replace("state=completed", "state=preempted", 1).replace("[ ", saves + "[ ")
-    )
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/sbatch").touch(0o755)
+    text = launcher.read_text().replace("state=completed", "state=preempted", 1)
+    launcher.write_text(text.replace("[ ", saves + "[ "))
+    program(tmp_path / "bin/sbatch", "")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     code, output, _ = submit()
     assert code == 1 and output.count(" --resume ") == output.count(" --local\n") == 1, output
