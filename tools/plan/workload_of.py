@@ -190,6 +190,8 @@ def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
     for key in ("data_types", "compile", "zenflow", "super_offload"):
         if given.get(key) not in (None, False):
             raise InputError(f"{key}: not planned; expected it left out")
+    if given.get("reshard_after_forward") == "no_shard":
+        raise InputError('reshard_after_forward no_shard: not planned; expected "fsdp": false, which shards as little')
     if settings.get("optimizer") == "muon":
         raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
     if AUTO in zero.values():

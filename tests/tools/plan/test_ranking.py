@@ -176,6 +176,9 @@ def test_file_of_ones_own_is_read_as_by_the_job_and_not_taken_for_a_shipped_one(
     file.write_text('{"transformer_layer_cls_to_wrap": ["BloomBlock"]}')
     with pytest.raises(InputError, match=r"ddp\.json: .* the blocks of this model \(gpt2\) are GPT2Block"):
         rank(replace(GPT2, gpus=2, config=str(file)))
+    file.write_text('{"version": 1, "reshard_after_forward": "no_shard"}')
+    with pytest.raises(InputError, match="no_shard: not planned"):  # it was, with half of the states on each GPU
+        rank(replace(GPT2, gpus=2, config=str(file)))
 
 
 def test_experts_are_in_memory_all_of_them_and_in_time_those_that_a_token_meets() -> None:
