@@ -181,7 +181,8 @@ def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
 def adapters(full: list[Candidate]) -> Iterator[Candidate]:
     """The same with LoRA and QLoRA: only adapters are trained, by exercise 12's script."""
     for one, (method, four_bits) in product(full, ADAPTERS.items()):
-        if one.strategy in _WITH_ADAPTERS:
+        # Beside adapters DeepSpeed trains in bf16 only: further/lora/lora_settings.py.
+        if one.strategy in _WITH_ADAPTERS and (one.settings["bf16"] or one.workload.family != "zero"):
             shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
             workload = replace(one.workload, shape=shape)
             settings = one.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}

@@ -135,10 +135,9 @@ class Prediction:
 
     @property
     def sort_key(self) -> tuple[int, float, float]:
-        """Class, step time (s), allocated MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
+        """Class, step time (s), needed MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
         kind = ("fits", "close", "does not fit").index(self.verdict)
-        allocated_mib = self.ranges["peak_allocated_mib"].expected
-        return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
+        return kind, self.needed_mib if kind == 2 else self.ranges["step_time_s"].expected, self.needed_mib
 
 
 def predict(workload: Workload, gpu: Gpu) -> Prediction:

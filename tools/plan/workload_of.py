@@ -122,6 +122,8 @@ def of_settings(
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
+    if settings["fp16"] and settings["bf16"]:
+        raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
     method = _method(settings, config, world_size)
     moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
@@ -155,6 +157,8 @@ def of_settings(
         if shape["compile"] and method == "ddp" and config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (adapted := settings.get("method", "full")) != "full":
+        if method.startswith("zero") and precision != "bf16":
+            raise InputError(f"METHOD={adapted} and BF16=false: expected BF16=true FP16=false, or no DeepSpeed")
         shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
         shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
     if (float8 := settings.get("float8") or "none") != "none":

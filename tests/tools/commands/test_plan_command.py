@@ -95,6 +95,8 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in"),
         (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
         (["RUNG=0_textbook FLOAT8=rowwise further/speed-ladder/ladder.slurm"], "FLOAT8=rowwise: expected BF16=true"),
+        (["BF16=true baseline/baseline.slurm"], "FP16=true and BF16=true: expected at most one of them to be true"),
+        (["BF16=false lora/lora.slurm ds_configs/zero2.json"], "METHOD=lora and BF16=false: expected BF16=true"),
         (["model", "gpt2", "--length", "2048"], "--length 2048: gpt2 has 1024 positions; expected at most that"),
         (["model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
         (["model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),

@@ -138,6 +138,15 @@ def test_qlora_of_a_model_without_linear_layers_costs_its_row_with_the_jobs_reas
     assert "| unknown |" in text and "unknown: QLoRA one GPU, QLoRA zero2, QLoRA zero3: " in text
 
 
+def test_no_row_has_adapters_and_deepspeed_in_fp16_and_the_first_needs_least_of_equally_fast_ones() -> None:
+    """First was a line that the job refuses, slower and with more memory in the table than the next one."""
+    first, *others = (one for one in rank(replace(GPT2, gpu="v100-32gb", method="lora")) if not one.error)
+    assert {one.strategy for one in (first, *others)} == {"LoRA one GPU"}
+    first, *others = rank(replace(GPT2, method="lora"))
+    time_s, mib = first.prediction.sort_key[1:]
+    assert not [one for one in others if one.prediction.sort_key[1] <= time_s and one.prediction.needed_mib < mib]
+
+
 def test_largest_micro_batch_fits_and_one_row_more_does_not() -> None:
     question = Question("gpt2", 1, 1, "a10", largest=True, method="full", batch=16)
     found = next(one for one in rank(question) if one.strategy == "one GPU" and not one.checkpointing)
