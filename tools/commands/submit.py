@@ -157,7 +157,10 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     mark = {"SUBMISSION": run.record.submission} if run.record.submission else {}
     own = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
     environment = dict(shell) | settings | shape | threads | mark | own
-    return [str(launcher), *command[1:]], [f"--nodes={nodes}", f"--gpus-per-node={gpus}"], environment
+    options = [f"--nodes={nodes}", f"--gpus-per-node={gpus}"]
+    if memory_mib := started.get("memory_mib"):  # an offload needs more than its launcher asks for
+        options.append(f"--mem={memory_mib}M")
+    return [str(launcher), *command[1:]], options, environment
 
 
 def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:

@@ -86,7 +86,8 @@ class Supervisor:
         if not earlier:
             script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
             words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
-            again = {"command": words, "settings": given_settings()}
+            memory_mib = os.environ.get("SLURM_MEM_PER_NODE")
+            again = {"command": words, "settings": given_settings(), "memory_mib": memory_mib}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed":
             hosts = os.environ["DEEPSPEED_HOSTS"].split()

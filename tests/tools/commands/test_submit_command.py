@@ -199,6 +199,7 @@ def stopped(logs: Path, make_run) -> Path:
     started = {
         "command": [str(launcher), "a file.json"],
         "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4", "PYTHONPATH": "elsewhere"},
+        "memory_mib": "409600",
     }
     given = {".resume.json": json.dumps(started)}
     record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "submission": "multi_gpu.slurm"}
@@ -206,8 +207,9 @@ def stopped(logs: Path, make_run) -> Path:
     return make_run("20261122-100000-p1", record, **given)
 
 
-def test_resumed_run_computes_with_as_many_threads_as_it_was_started_with(stopped: Path, logs: Path) -> None:
-    assert started_again(stopped, logs, {"OMP_NUM_THREADS": "16"})[2]["OMP_NUM_THREADS"] == "1"
+def test_resumed_run_has_as_many_threads_and_as_much_memory_as_it_was_started_with(stopped: Path, logs: Path) -> None:
+    _, options, environment = started_again(stopped, logs, {"OMP_NUM_THREADS": "16"})
+    assert (environment["OMP_NUM_THREADS"], options[-1]) == ("1", "--mem=409600M")
 
 
 def test_run_whose_job_slurm_has_queued_again_is_not_started_twice(stopped: Path, logs, capsys, monkeypatch) -> None:
