@@ -135,9 +135,10 @@ class Prediction:
 
     @property
     def sort_key(self) -> tuple[int, float, float]:
-        """Class, step time (s), needed MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
+        """Class, step time (s), allocated MiB. Lower sorts first; of those that do not fit, the one nearest to it."""
         kind = ("fits", "close", "does not fit").index(self.verdict)
-        return kind, self.needed_mib if kind == 2 else self.ranges["step_time_s"].expected, self.needed_mib
+        allocated_mib = self.ranges["peak_allocated_mib"].expected
+        return kind, allocated_mib if kind == 2 else self.ranges["step_time_s"].expected, allocated_mib
 
 
 def predict(workload: Workload, gpu: Gpu) -> Prediction:
@@ -216,7 +217,9 @@ def first_choice(options: Sequence[Prediction]) -> int:
 
     If the fastest one's memory is tight, times count as equal that a measurement cannot tell apart.
     """
-    keys = [one.sort_key for one in options]
-    kind, time_s, _ = fastest = min(keys)
-    slowest_s = time_s * (1 + (NOISE if options[keys.index(fastest)].tight else _TIE))
-    return min((own[2], place) for place, own in enumerate(keys) if own[0] == kind and own[1] <= slowest_s)[1]
+    fastest = min(options, key=lambda one: one.sort_key)
+    kind, time_s, _ = fastest.sort_key
+    slowest = kind, time_s * (1 + (NOISE if fastest.tight else _TIE))
+    # Not one that needs more than the fastest because its context is larger.
+    equal = [one.sort_key[:2] <= slowest and one.needed_mib <= fastest.needed_mib for one in options]
+    return min((one.sort_key[2], place) for place, one in enumerate(options) if equal[place])[1]
