@@ -58,18 +58,14 @@ def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_che
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
 
 
-@pytest.fixture
-def read(tmp_path):
-    def read(text: str) -> list[markdown.Table]:
-        (tmp_path / "README.md").write_text(text)
-        return markdown.read_tables(tmp_path / "README.md")
-
-    return read
+def read(folder: Path, text: str) -> list[markdown.Table]:
+    (folder / "README.md").write_text(text)
+    return markdown.read_tables(folder / "README.md")
 
 
-def test_generated_and_fenced_tables_are_no_definitions(read):
+def test_generated_and_fenced_tables_are_no_definitions(tmp_path):
     generated = f"<!-- generated: python -m tools fill baseline -->\n{TABLE}<!-- end generated -->\n"
-    assert len(read(generated + "```\n" + TABLE + "```\n" + TABLE)) == 1
+    assert len(read(tmp_path, generated + "```\n" + TABLE + "```\n" + TABLE)) == 1
 
 
 @pytest.mark.parametrize(
@@ -81,9 +77,9 @@ def test_generated_and_fenced_tables_are_no_definitions(read):
         ("**Table 1** *T*\n\n| a | b |\n|---|---|\n\n", "README.md:3: Table 1 has no rows"),
     ],
 )
-def test_broken_table_is_named_with_its_line(read, text, error):
+def test_broken_table_is_named_with_its_line(tmp_path, text, error):
     with pytest.raises(InputError, match=error):
-        read(text)
+        read(tmp_path, text)
 
 
 def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(make_readme):
