@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown_it import MarkdownIt
+
 from tests.launching import REPO
 from workshop.run_folder.exercises import find_exercise
 
@@ -21,7 +23,7 @@ RUN_ELSEWHERE = (
     r"python -m tests\.planner_questions",  # a benchmark: ten minutes
     r"bash instructor/rehearse\.sh",  # tests/test_tiny_profile.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
-    r"python -m tools submit .*--resume",  # tests/further/resilience/test_drill_launcher.py
+    r"python -m tools submit .*--resume|^python train\.py$",  # tests/further/resilience/test_drill_launcher.py
     r"python -m further\.resilience\.convert",  # tests/further/resilience/test_convert.py
     r"bash further/lora/quality\.sh",  # tests/further/lora
     r"git (restore|clean)",  # tests/test_installation.py: in a repository of its own
@@ -64,25 +66,14 @@ class Block:
 def blocks(document: Path) -> list[Block]:
     """Indented or fenced blocks of commands, and commands in the text as blocks of one line."""
     found: list[Block] = []
-    block: list[str] = []
-    fenced = re.sub(
-        r"^```(?:|sh|bash|shell|console)\n(.*?)^```$",
-        lambda block: "\n" + re.sub(r"^(?=.)", "    ", block[1], flags=re.MULTILINE),
-        document.read_text(),
-        flags=re.DOTALL | re.MULTILINE,
-    )
-    lines = fenced.split("\n")
-    for number, line in enumerate([*lines, ""], 1):
-        code = re.fullmatch(r" {4}(\S.*)", line)
-        if code and (block or not lines[number - 2].strip()):
-            block.append(re.sub(r"(^| {2,})#.*", "", code[1]).strip())
-            continue
-        if block and any(is_command(one) for one in block):
-            found.append(Block(document, number - len(block), tuple(filter(None, block))))
-        block = []
-        for words in re.findall(r"`([^`]+ [^`]+)`", line):
-            if is_command(words) and "…" not in words and not re.fullmatch(r"\w+ --?[\w=-]+", words):
-                found.append(Block(document, number, (words,)))
+    for token in MarkdownIt().parse(document.read_text()):
+        if token.type in ("code_block", "fence") and token.info in ("", "sh", "bash", "shell", "console"):
+            lines = [re.sub(r"(^| {2,})#.*", "", line).strip() for line in token.content.splitlines()]
+            if any(map(is_command, lines)):
+                found.append(Block(document, token.map[0] + 1, tuple(filter(None, lines))))
+        for words in (part.content for part in token.children or [] if part.type == "code_inline"):
+            if re.search(r"\w ", words) and is_command(words) and not re.search(r"…|^\w+ --?[\w=-]+$", words):
+                found.append(Block(document, token.map[0] + 1, (words,)))
     return found
 
 
