@@ -1,11 +1,13 @@
 """How the tests share a machine: three at a time (`make test`), but a file's, which share trainings, in one process."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +84,21 @@ def ranks() -> Iterator[Ranks]:
     """Trains in processes that need not import PyTorch first."""
     with Ranks() as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser; skips where there is none, and fails with REQUIRE_CHROMIUM=1, so that CI cannot lose its tests."""
+    from playwright.sync_api import sync_playwright
+
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if not found:
+        message = "no chromium on this machine (Debian: apt-get install chromium)"
+        pytest.fail(message) if os.environ.get("REQUIRE_CHROMIUM") == "1" else pytest.skip(message)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

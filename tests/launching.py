@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from workshop.run_folder.exercises import find_exercise
 from workshop.run_folder.run_record import update_run_record
 
@@ -51,15 +49,6 @@ def program(path: Path, lines: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/bash\n{lines}\n")
     path.chmod(0o755)
-
-
-def browser() -> str:
-    """The program; skips where there is none, and fails with REQUIRE_CHROMIUM=1, so that CI cannot lose its tests."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not found:
-        message = "no chromium on this machine (Debian: apt-get install chromium)"
-        pytest.fail(message) if os.environ.get("REQUIRE_CHROMIUM") == "1" else pytest.skip(message)
-    return found
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
-from tests.launching import browser
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
 from tools.logs.runs import find_runs
 from tools.page import site
@@ -64,14 +63,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reference = find_runs(REFERENCE / "h200x1", REFERENCE / "h200x4")
     site.build(find_runs(logs), reference, [logs], folder / "page")
     return folder / "page"
-
-
-@pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
