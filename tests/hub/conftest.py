@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,8 +31,10 @@ def python(cache: Path, endpoint: str, *arguments: str, **changes: str) -> subpr
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
     root = tmp_path_factory.mktemp("hub")
     make_repositories(root)
-    with HubServer(root, gated={"gated/bloom"}) as server:
+    with HubServer(root) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}).start()
         yield server
+        server.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,12 @@ Xet) and redirects to them.
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+GATED = "gated/bloom"  # wants a token, which nobody here has
 REQUEST = re.compile(
     r"/(?:api/(?P<kind>models|datasets)/|(?P<dataset>datasets/)?)(?P<name>[^/]+/[^/]+)"
     r"(?:/(?P<verb>revision|tree|resolve)/(?P<revision>[^/]+)(?:/(?P<path>.+))?)?"
@@ -27,23 +26,14 @@ REQUEST = re.compile(
 
 
 class HubServer(ThreadingHTTPServer):
-    """Serves the repositories below `root` from a thread, between `with HubServer(root) as hub:` and its end."""
+    """Serves the repositories below `root`."""
 
     daemon_threads = True
 
-    def __init__(self, root: Path, gated: Iterable[str] = ()) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.url = root, f"http://127.0.0.1:{self.server_port}"
-        self.gated = set(gated)  # names of repositories that want a token which nobody here has
         self.requests: list[str] = []  # "GET /api/…", in order
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
 
 def hashed(content: bytes) -> str:
@@ -65,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.refuse(404, "", "Not Found")
         name, path, commit = match["name"], match["path"] or "", hashed(match["name"].encode())
         folder = self.server.root / (match["kind"] or ("datasets" if match["dataset"] else "models")) / name
-        if name in self.server.gated:
+        if name == GATED:
             self.refuse(401, "GatedRepo", f"Access to {name} is restricted.")
         elif not folder.is_dir():
             self.refuse(401, "RepoNotFound", "Repository not found")

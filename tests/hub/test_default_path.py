@@ -16,31 +16,22 @@ from safetensors.torch import load_file
 
 from tests.hub.conftest import REFUSED, python, user
 from tests.hub.hub_server import HubServer
-from tests.launching import REPO, losses, record, run
-from tests.trainings_on_ranks import Ranks, Training
+from tests.launching import losses, record, run
+from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from workshop.job.outcome import record_end
-from workshop.run_folder.env_file import sourced
 
-SHORT = {
+SHORT = dict.fromkeys(SETTINGS, "") | {  # an empty setting takes the value of env_vars.sh
     **{"TRAIN_SIZE": "16", "EVAL_SIZE": "8", "MAX_LENGTH": "128", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
     **{"NUM_EPOCHS": "1", "GENERATE_SIZE": "0", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
 }
 LEARNING_RATE = 5e-5  # the exercises' own
-
-
-# Of the trainings beside the baseline: configuration, arguments of train.py, settings.
+SEVEN = ("train.py", "--model-name", "bigscience/bloom-7b1")
+# Of the trainings beside the baseline: exercise, configuration, and the command or a setting.
 TRAININGS = {
-    "zero3": ("deepspeed-multi-gpu/ds_configs/zero3.json", [], {"MODEL_NAME": "bigscience/bloom-560m"}),
-    "exercise 4": ("deepspeed-zero3-offload/ds_zero3_offload.json", ["--model-name", "bigscience/bloom-7b1"], {}),
-    "fsdp": ("fsdp/fsdp_config.json", [], {}),
+    "zero3": ("deepspeed-multi-gpu", "ds_configs/zero3.json", {"MODEL_NAME": "bigscience/bloom-560m"}),
+    "exercise 4": ("deepspeed-zero3-offload", "ds_zero3_offload.json", {"command": SEVEN}),
+    "fsdp": ("fsdp", "fsdp_config.json", {}),
 }
-
-
-def training(run: Path, config: str, arguments: list[str], **settings: str) -> Training:
-    exercise = REPO / config.split("/")[0]
-    own = {"RUN_DIR": str(run), "CONFIG": str(REPO / config) if config.endswith(".json") else "", "REPO": str(REPO)}
-    environ = sourced(exercise / "env_vars.sh", SHORT | own | settings)
-    return Training(exercise=exercise.name, environ=environ, command=["train.py", *arguments])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +50,7 @@ def runs(
     own = {"LOG_DIR": str(folder), "HF_HUB_OFFLINE": "1", "SAVE": "end", "MAX_STEPS": "2"}
     run("bash", "baseline/baseline.slurm", env=user(cache, REFUSED) | SHORT | own)
     (baseline,) = folder.glob("baseline/*")
-    offline.train([training(folder / name, *plan, **own | more) for name, (*plan, more) in TRAININGS.items()])
+    offline.train([training(folder / name, *plan, **SHORT | own | more) for name, (*plan, more) in TRAININGS.items()])
     return {"baseline": baseline} | {name: folder / name for name in TRAININGS}
 
 
@@ -98,7 +89,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     assert shell.stdout == "HF_HUB_OFFLINE=1\n"
 
     folder, model = tmp_path / "run", "bigscience/bloom-1b1"  # which nobody has fetched
-    assert offline.ask(trainings=[training(folder, "baseline", [], MODEL_NAME=model)], ranks=1) == [1]
+    assert offline.ask(trainings=[training(folder, "baseline", **SHORT | {"MODEL_NAME": model})], ranks=1) == [1]
     printed = (folder / "train.out").read_text().replace("[rank0]: ", "").splitlines()
     (error,) = [line for line in printed if line.startswith(("error", "Traceback", "Retrying"))]
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in error
@@ -155,9 +146,9 @@ print(*map(len, load_splits("rajpurkar/squad").values()))
 
 def test_a_shared_cache_need_not_be_writable(cache: Path, offline: Ranks, tmp_path: Path) -> None:
     """An instructor fills HF_HOME for all; the participants, offline, may only read it, and have cached nothing."""
-    plan = training(tmp_path / "run", "baseline", [], XDG_CACHE_HOME=str(tmp_path / "own"))
     (tmp_path / "read_all.py").write_text(READ_ALL)
-    plan["command"] = [str(tmp_path / "read_all.py")]
+    own = SHORT | {"XDG_CACHE_HOME": str(tmp_path / "own")}
+    plan = training(tmp_path / "run", "baseline", "", [tmp_path / "read_all.py"], **own)
     if subprocess.run(["mount", "-o", "bind,ro", str(cache), str(cache)], capture_output=True).returncode:
         pytest.skip("may not mount")
     try:
