@@ -9,6 +9,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import psutil
+
 # What a run has in its folder only while an attempt runs; the stacks of a rank that was killed are evidence.
 WHILE_IT_RUNS = (".reserve", "*.tmp", "*.lock", "*/unfinished")
 
@@ -40,21 +42,14 @@ def take_own_shm(shm: Path) -> None:
 
 def processes_of(run: Path) -> list[str]:
     """Command lines of the living processes that have the run's folder in their environment."""
-    return list(commands_of(run).values())
+    return list(commands_with("RUN_DIR", run).values())
 
 
-def commands_of(run: Path) -> dict[int, str]:
-    """The same, each with its process's id."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environ = (folder / "environ").read_bytes()
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if f"RUN_DIR={run}".encode() in environ.split(b"\0") and command:
-            found[int(folder.name)] = command
-    return found
+def commands_with(variable: str, value: Path) -> dict[int, str]:
+    """Command lines of the living processes with this variable in their environment, by process id."""
+    found = psutil.process_iter(["environ", "cmdline"])  # None of one that has ended meanwhile
+    mine = (process for process in found if (process.info["environ"] or {}).get(variable) == str(value))
+    return {process.pid: " ".join([*process.info["cmdline"], ""]) for process in mine if process.info["cmdline"]}
 
 
 def locks_on(folder: Path) -> list[str]:

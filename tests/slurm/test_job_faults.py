@@ -58,7 +58,8 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             wait_until(lambda: "queued again" in jobs["late"].output)
             (folder / "begin").touch()
         jobs["limit"].wait_for("train.out", WAITS)
-        cluster.expire(jobs["limit"].id)
+        # A time that is past when it arrives is refused. TIMEOUT follows within 35 s.
+        cluster.run("scontrol", "update", f"JobId={jobs['limit'].id}", "EndTime=now+5")
         for name in ("notice", "preempted", "cancelled", "node"):
             jobs[name].wait_for("train.out", WAITS)
         cluster.power_off(cluster.show(jobs["node"].id)["NodeList"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from tests.leftovers import own_namespaces_allowed
+from tests.leftovers import commands_with, own_namespaces_allowed
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sinfo", "squeue", "scancel")
 # What SLURM believes each node has.
@@ -95,13 +95,6 @@ class ThrowawaySlurm:
         return outer | {"PATH": SEARCH_PATH, "SLURM_CONF": str(self.base_dir / "slurm.conf")}
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(self) -> None:
         """Start the daemons; return when every node is idle, or raise SlurmError with the end of the logs."""
         port, self._ports_lock = _claim_ports()
         self._write_configuration(port)
@@ -110,30 +103,22 @@ class ThrowawaySlurm:
             self._spawn(node, self._node_command(node))
         if not self._until(lambda: len(self._idle_nodes()) == len(self.nodes), timeout_s=60):
             logs = "\n".join(f"{f.name}: {f.read_text()[-1500:]}" for f in sorted(self.base_dir.glob("log/*")))
-            self.stop()
+            self.__exit__()
             raise SlurmError(f"the cluster did not start\n{logs}")
+        return self
 
-    def stop(self) -> None:
-        """End every process of this cluster, jobs' too; harmless when it is already stopped."""
-        if not self._daemons:
-            return
+    def __exit__(self, *_: object) -> None:
+        """End every process of this cluster, jobs' too."""
         for daemon in self._daemons:
             daemon.kill()  # and with a node's first process, the kernel kills all others of the node
             daemon.wait()
         self._until(lambda: not self.processes(), timeout_s=30)
-        self._daemons.clear()
         self._remove_cgroups()
         self._ports_lock.close()
 
     def processes(self) -> list[int]:
         """Process ids of everything that runs for this cluster: daemons, job steps and the jobs' own processes."""
-        mark = f"SLURM_CONF={self.base_dir / 'slurm.conf'}".encode()
-        found = []
-        for proc in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # ended meanwhile, or another user's; a zombie's environment is empty
-                if mark in (proc / "environ").read_bytes().split(b"\0") and int(proc.name) != os.getpid():
-                    found.append(int(proc.name))
-        return found
+        return [*commands_with("SLURM_CONF", self.base_dir / "slurm.conf")]
 
     @property
     def shm(self) -> Path:
@@ -156,10 +141,6 @@ class ThrowawaySlurm:
             output = self.job_output(job_id)[-3000:]
             raise TimeoutError(f"job {job_id} after {timeout_s} s: {self.show(job_id)}; its output:\n{output}")
         return self.show(job_id)["JobState"]
-
-    def expire(self, job_id: int) -> None:
-        """Let the job's time limit end now. SLURM looks at limits every 30 s, so TIMEOUT follows within about 35 s."""
-        self.run("scontrol", "update", f"JobId={job_id}", "EndTime=now+5")  # what is past when it arrives is refused
 
     def power_off(self, node: str) -> None:
         """All processes of the node are gone at once; SLURM is told, which else looks for SlurmdTimeout first."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import REPO, losses, record, tiny_profile, wait_until
-from tests.leftovers import commands_of, leftovers, processes_of, with_own_shm
+from tests.leftovers import commands_with, leftovers, processes_of, with_own_shm
 from workshop.job.outcome import NO_END
 
 # The drill waits after step 12 of the first attempt, to be killed there.
@@ -57,7 +57,7 @@ def wait_for_ranks(run: Path, attempt: int) -> None:
 
 
 def send(run: Path, words: str, number: signal.Signals = signal.SIGKILL) -> None:
-    (pid,) = [pid for pid, command in commands_of(run).items() if words in command]
+    (pid,) = [pid for pid, command in commands_with("RUN_DIR", run).items() if words in command]
     os.kill(pid, number)
 
 
