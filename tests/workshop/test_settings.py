@@ -9,11 +9,6 @@ from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings
 
 
-def test_K1_batch_size_reaches_the_training() -> None:
-    settings = Settings.from_environment(ENVIRONMENT | {"BATCH_SIZE": "7", "GRAD_ACC": "3"})
-    assert (settings.batch_size, settings.grad_acc) == (7, 3)
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [

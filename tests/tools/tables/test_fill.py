@@ -28,17 +28,6 @@ def test_K7_table_1_is_filled_from_the_run_s_own_logs(make_run, fill):
     assert values == [*losses, *speeds, "32", "19,597", "88.2", "41.00", "55.12"]
 
 
-def test_B4_gpu_memory_counts_samples_of_zero(make_run, fill):
-    make_run("r1")
-    assert [*fill("2").values()][:3] == [["21,658"], ["10,415"], ["0"]]
-
-
-def test_K13_summed_rss_and_pss_stand_side_by_side(make_run, fill):
-    pss = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n 0.0 0.0 5000.4 9000.0\n"
-    make_run("r1", **{"cpu_pss.txt": pss})
-    assert [*fill("2b").values()] == [["8,000"], ["5,000"]]
-
-
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [

@@ -23,13 +23,6 @@ def node(folder: Path, *command: str, path: str = PATH, **changes: str) -> subpr
     return subprocess.Popen([sys.executable, "-m", "workshop.job.node", *command], env=variables, **pipes)
 
 
-def test_K11_loggers_end_with_the_command_and_its_exit_code_is_returned(tmp_path: Path) -> None:
-    job = node(tmp_path, "bash", "-c", "until [ -s $RUN_DIR/cpu_pss.txt ]; do sleep 0.1; done; exit 7")
-    shown, _ = job.communicate(timeout=60)
-    assert job.returncode == 7, shown
-    assert processes_of(tmp_path) == []
-
-
 def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> None:
     job = node(tmp_path, "sleep", "1000")
     wait_until(lambda: any("memory_logger" in command for command in processes_of(tmp_path)))
