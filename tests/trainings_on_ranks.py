@@ -22,7 +22,6 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypedDict
 
 import psutil
@@ -86,18 +85,12 @@ class Ranks:
         self.environ = own | environ | {"PYTHONPATH": path}
 
     def __enter__(self) -> Self:
-        self._parent = subprocess.Popen(
-            [sys.executable, __file__],
-            cwd=REPO,
-            env=os.environ | self.environ,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        command, environ = [sys.executable, __file__], os.environ | self.environ
+        self._parent = subprocess.Popen(command, cwd=REPO, env=environ, start_new_session=True, **pipes)
         return self
 
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         os.killpg(self._parent.pid, signal.SIGKILL)
         self._parent.communicate()
 

@@ -6,8 +6,6 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pytest
-
 from tests.tools.conftest import GPU_LOG, write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
@@ -88,30 +86,22 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
     assert main([*command[:-1], str(tmp_path / "no" / "page")]) == 2
 
 
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a sound run, and of runs that are damaged in one way each."""
-    folder = tmp_path_factory.mktemp("odd")
-    logs = folder / "logs"
-    write_run(logs, "sound")
+def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(make_run, logs, tmp_path, monkeypatch) -> None:
+    """Each run is damaged in one way."""
+    make_run("sound")
     header = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
     for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
-        write_run(logs, f"number{number}", **{"steps.csv": f"{header}{step},8,8,2.5,1\n"})
-    write_run(logs, "number3", summary={"train_loss": math.nan})
+        make_run(f"number{number}", **{"steps.csv": f"{header}{step},8,8,2.5,1\n"})
+    make_run("number3", summary={"train_loss": math.nan})
     for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
-        damaged = write_run(logs, f"text{number}", **{"steps.csv": "nonsense\n1\n"})
+        damaged = make_run(f"text{number}", **{"steps.csv": "nonsense\n1\n"})
         (damaged / "run.json").write_text(text)
-    outside = write_run(folder / "home", "r1", **{"train.out": "secret\n"})
+    outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
     (logs / "baseline" / "elsewhere").symlink_to(outside)
-    write_run(folder / "reference/machine", "r0")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tools.page.site.REFERENCE", folder / "reference")
-        assert main(["page", "--logs", str(logs), "--output", str(folder / "page")]) == 0
-    return folder / "page"
-
-
-def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(odd: Path) -> None:
-    pages = {path.stem.rpartition("-")[2]: text_of(path) for path in (odd / "runs").glob("*.html")}
+    write_run(tmp_path / "reference/machine", "r0")
+    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")
+    assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
+    pages = {path.stem.rpartition("-")[2]: text_of(path) for path in tmp_path.glob("page/runs/*.html")}
     assert all("unreadable" in pages[name] for name in ("text0", "text1", "text2"))
     assert all("steps.csv:1" in pages[name] for name in ("text0", "text1", "text2"))
     assert all("21,658" in pages[f"number{number}"] for number in range(4))

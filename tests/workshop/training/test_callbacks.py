@@ -1,7 +1,7 @@
 """Step times against a clock that only moves when told: what is in a step, and what is left out of the mean."""
 
 import json
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,38 +15,26 @@ from workshop.training.energy import Reading
 COUNTS = {"tokens": 4096, "real_tokens": 4096, "samples": 32, "logit_positions": 4096}
 
 
-class Clock:
-    now_s = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StepRecorder:
+    clock = SimpleNamespace(now_s=0.0, perf_counter=lambda: clock.now_s)
     monkeypatch.setattr(callbacks, "time", clock)
-    return clock
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> StepRecorder:
     recorder = StepRecorder(tmp_path / "steps.csv")
     recorder.counter = SimpleNamespace(take=lambda: dict(COUNTS))
     return recorder
 
 
-def train(recorder: StepRecorder, clock: Clock, step_times_s: list[float], steps_per_epoch: int = 1000) -> None:
+def train(recorder: StepRecorder, step_times_s: list[float], steps_per_epoch: int = 1000) -> None:
     """The Trainer's callbacks for steps of these lengths, with a minute's evaluation after each epoch."""
     for index, step_time_s in enumerate(step_times_s):
         if index % steps_per_epoch == 0:
             recorder.on_epoch_begin()
-        clock.now_s += step_time_s
+        callbacks.time.now_s += step_time_s
         state = SimpleNamespace(global_step=index + 1, epoch=index / steps_per_epoch, is_world_process_zero=True)
         recorder.on_step_end(None, state, None)
         recorder.on_log(None, state, None, {"loss": 1.0})
         if (index + 1) % steps_per_epoch == 0:
-            clock.now_s += 60
+            callbacks.time.now_s += 60
             recorder.on_evaluate()
 
 
@@ -65,18 +53,18 @@ def test_model_that_is_compiled_as_a_whole_is_counted_outside_its_graph() -> Non
     assert len(graphs) == 1 and "counts" not in graphs[0], graphs
 
 
-def test_B1_older_timer_reports_5_5_times_the_step_time_and_ours_does_not(recorder: StepRecorder, clock: Clock) -> None:
+def test_B1_older_timer_reports_5_5_times_the_step_time_and_ours_does_not(recorder: StepRecorder) -> None:
     truth = [0.04] * 100
     # Older material's timer takes the start at every tenth step, and reads the time at every step.
     older = [sum(truth[index // 10 * 10 : index + 1]) for index in range(len(truth))]
     assert sum(older) / sum(truth) == pytest.approx(5.5)
-    train(recorder, clock, truth, steps_per_epoch=25)
+    train(recorder, truth, steps_per_epoch=25)
     assert [step.step_time_s for step in recorder.steps] == pytest.approx(truth)
     assert recorder.summary()["train/tokens_per_second"] == pytest.approx(4096 / 0.04)
 
 
-def test_B2_warm_up_is_left_out_once_not_in_every_epoch(recorder: StepRecorder, clock: Clock) -> None:
-    train(recorder, clock, [9.0] * WARMUP_STEPS + [0.5] * 15, steps_per_epoch=4)
+def test_B2_warm_up_is_left_out_once_not_in_every_epoch(recorder: StepRecorder) -> None:
+    train(recorder, [9.0] * WARMUP_STEPS + [0.5] * 15, steps_per_epoch=4)
     assert [step.step for step in recorder.steps] == list(range(1, WARMUP_STEPS + 16))
     summary = recorder.summary()
     assert summary["warmup_steps"] == WARMUP_STEPS
@@ -102,9 +90,9 @@ def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
     assert set(counter.take().values()) == {0}
 
 
-def test_steps_after_the_checkpoint_are_forgotten_at_resume(recorder: StepRecorder, clock: Clock) -> None:
+def test_steps_after_the_checkpoint_are_forgotten_at_resume(recorder: StepRecorder) -> None:
     """They are trained again, so each would be in steps.csv twice."""
-    train(recorder, clock, [0.5, 0.5, 0.5])
+    train(recorder, [0.5, 0.5, 0.5])
     lines = recorder.path.read_bytes().splitlines(True)
     again = StepRecorder(recorder.path)
     state = SimpleNamespace(global_step=2, is_world_process_zero=True)
@@ -112,11 +100,11 @@ def test_steps_after_the_checkpoint_are_forgotten_at_resume(recorder: StepRecord
     assert (again.steps, again.path.read_bytes()) == (recorder.steps[:2], b"".join(lines[:3]))
 
 
-def test_warm_up_of_each_attempt_is_left_out(recorder: StepRecorder, clock: Clock) -> None:
+def test_warm_up_of_each_attempt_is_left_out(recorder: StepRecorder) -> None:
     """A resumed run's first steps allocate memory and start the collectives again."""
     resumed_steps = (12, 16)
     slow_s = {step + number: 9.0 for step in (0, *resumed_steps) for number in range(1, WARMUP_STEPS + 1)}
-    train(recorder, clock, [slow_s.get(step, 0.5) for step in range(1, 41)])
+    train(recorder, [slow_s.get(step, 0.5) for step in range(1, 41)])
     attempts = [{"resumed_step": step} for step in resumed_steps]
     recorder.path.with_name("run.json").write_text(json.dumps({"attempts": attempts}))
     again = StepRecorder(recorder.path)
@@ -125,15 +113,10 @@ def test_warm_up_of_each_attempt_is_left_out(recorder: StepRecorder, clock: Cloc
     assert again.summary()["train/steps_per_second"] == pytest.approx(2.0)
 
 
-def answered(answer: object) -> Future:
-    """What a thread gives that has finished."""
-    future = Future()
-    future.set_result(answer)
-    return future
-
-
 def test_B4_load_is_averaged_over_zeros_too(recorder: StepRecorder) -> None:
     names = ("allocated", "reserved", "total", "peak_allocated", "peak_reserved")
     recorder.samples = 4 * [dict.fromkeys(names, 1.0)]
-    recorder.readings = [2 * (answered(Reading(None, None, load)),) for load in (0.0, 80.0, 100.0, 0.0)]
+    with ThreadPoolExecutor() as threads:
+        of_gpu = [threads.submit(Reading, None, None, load) for load in (0.0, 80.0, 100.0, 0.0)]
+    recorder.readings = [(reading, reading) for reading in of_gpu]
     assert recorder.summary()["avg_gpu_util_%"] == 45

@@ -27,6 +27,7 @@ from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, answer_questions
 
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally
+TOKENIZER = load_tokenizer("sample")
 EARLY_STOP = "mp"  # a token the tiny model says soon in some answers and never in others
 
 
@@ -37,26 +38,21 @@ def tiny_bloom() -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(config).train()
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return load_tokenizer("sample")
-
-
-def generate(model, tokenizer, examples=EXAMPLES, **settings):
+def generate(model, examples=EXAMPLES, **settings):
     own = {"max_length": 300, "max_new_tokens": 12, "batch_size": 8, "eval_batch_size": 0}
-    return answer_questions(SimpleNamespace(**own | settings), torch.device("cpu"), model, tokenizer, examples)
+    return answer_questions(SimpleNamespace(**own | settings), torch.device("cpu"), model, TOKENIZER, examples)
 
 
-def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(tokenizer, monkeypatch):
+def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(monkeypatch):
     """Every batch is progress, or answering for longer than HANG_TIMEOUT_S would be ended as a hang."""
     alone, few, batches = {}, EXAMPLES[:5], []
     for example in few:
-        alone |= generate(tiny_bloom(), tokenizer, [example])
+        alone |= generate(tiny_bloom(), [example])
     assert list(alone) == [example["id"] for example in few]
     assert len(set(alone.values())) > 2  # a model that always says the same would prove nothing
     monkeypatch.setattr(generation, "progress", lambda: batches.append("answered"))
     model = tiny_bloom()
-    assert generate(model, tokenizer, few, batch_size=2) == alone
+    assert generate(model, few, batch_size=2) == alone
     assert len(batches) == 3
     assert model.training, "it goes on in the mode it was in"
 
@@ -85,21 +81,21 @@ def test_scores_on_the_way_are_printed_and_written_as_they_come_and_belong_to_no
     ("max_length", "message"),
     [(64, "MAX_LENGTH=64: .*for MAX_NEW_TOKENS=32"), (32, "MAX_NEW_TOKENS=32: leaves no")],
 )
-def test_question_that_leaves_no_room_is_refused_before_the_training(tokenizer, max_length: int, message: str) -> None:
+def test_question_that_leaves_no_room_is_refused_before_the_training(max_length: int, message: str) -> None:
     """After it, all that was left of a training was a failure."""
     settings = SimpleNamespace(max_length=max_length, max_new_tokens=32, generate_before=False)
     for asked in ((EXAMPLES, []), ([], EXAMPLES)):
         with pytest.raises(InputError, match=message):
             ScoreRecorder(settings, None, *asked).on_train_begin(
-                None, SimpleNamespace(global_step=0), None, model=None, processing_class=tokenizer
+                None, SimpleNamespace(global_step=0), None, model=None, processing_class=TOKENIZER
             )
 
 
-def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path, tokenizer):
+def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path):
     ranks.train([training(tmp_path, "workshop", command=[__file__, tmp_path])])
     both = [json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2)]
     expected = both[0]["one process"]
-    assert len({len(tokenizer(answer)["input_ids"]) for answer in expected.values()}) > 2  # ranks end at unlike steps
+    assert len({len(TOKENIZER(answer)["input_ids"]) for answer in expected.values()}) > 2  # ranks end at unlike steps
     for answers in both:
         assert answers == dict.fromkeys(("one process", "ddp", "fsdp2", "fsdp1"), expected)
 
@@ -118,15 +114,14 @@ def fsdp1(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def answer_on_ranks(out: Path) -> None:
-    tokenizer = load_tokenizer("sample")
-    tokenizer.eos_token = EARLY_STOP
-    answers = {"one process": generate(tiny_bloom(), tokenizer, batch_size=2)}
+    TOKENIZER.eos_token = EARLY_STOP
+    answers = {"one process": generate(tiny_bloom(), batch_size=2)}
     dist.init_process_group("gloo")
     for name, wrap in {"ddp": DistributedDataParallel, "fsdp2": fsdp2, "fsdp1": fsdp1}.items():
         model = wrap(tiny_bloom())
         with torch.no_grad():  # as an evaluation, which sets FSDP1's units up and leaves FSDP2's embedding gathered
             model(input_ids=torch.tensor([[5, 6]]))
-        answers[name] = generate(model, tokenizer, batch_size=2)
+        answers[name] = generate(model, batch_size=2)
     (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(answers))
     dist.barrier()
     end_process()
