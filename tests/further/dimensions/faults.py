@@ -1,7 +1,7 @@
 """Errors that a script of further/dimensions/ could have, planted in it: the proof has to see each."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -124,11 +124,7 @@ EP_FAULTS = {
 }
 
 
-@contextmanager
-def planted(name: str, script: ModuleType) -> Iterator[None]:
+def planted(name: str, script: ModuleType) -> AbstractContextManager[object]:
     """While it lasts, the script has the error of this name; none has the name ""."""
-    with ExitStack() as stack:
-        if name:
-            faults = TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS | EP_FAULTS
-            stack.enter_context(patch.object(*faults[name](script)))
-        yield
+    faults = TP_FAULTS | CP_FAULTS | ULYSSES_FAULTS | PP_FAULTS | EP_FAULTS
+    return patch.object(*faults[name](script)) if name else nullcontext()
