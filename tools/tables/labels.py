@@ -211,8 +211,8 @@ def blank_cells(table: Table) -> list[list[Label | None]]:
     # steps slower. Such runs are in no table that does not ask for them.
     shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | table.where
     if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
-        several = {"world_size"} if shared.get("world_size") != 1 else set()
-        shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, *several, "shared_gpu"}}
+        several = {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
+        shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, "shared_gpu"}} | several
     shared |= {"tiny": table.tiny}
     count = table.label_columns
     columns = [_label(table, text, table.header_line) for text in table.header[count:]]

@@ -44,6 +44,7 @@ def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_che
     for table in blank_tables(exercise):
         cells = [cell for row in blank_cells(tiny_view(table)) for cell in row if cell]
         assert cells and all(cell.where["tiny"] and not cell.where.keys() & (SIZES - compared) for cell in cells)
+        assert "world_size" not in table.where or all("world_size" in cell.where for cell in cells), "also of one"
     views = tiny_views(blank_tables(exercise))
     (tmp_path / "my_results.md").write_text("\n\n".join(markdown.render(view) for view in views))
     copies = markdown.read_tables(tmp_path / "my_results.md")

@@ -174,8 +174,7 @@ def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
 
 def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(tmp_path: Path) -> None:
     """SLURM has sent its notice; it starts the job again with a count. An array's last task has the array's id."""
-    other_task = "echo Reason=OutOfMemory Restarts=0"
-    lines = f'echo "$*" >> {tmp_path}/asked; echo JobState=RUNNING Restarts=0 Requeue=1; {other_task}'
+    lines = f'echo "$*" >> {tmp_path}/asked; echo JobState=RUNNING Restarts=0 Requeue=1; echo Reason=OutOfMemory'
     program(tmp_path / "bin/scontrol", lines)
     job = {"SLURM_JOB_ID": "7", "PATH": f"{tmp_path}/bin:{PATH}"}
     training = f"[ $SLURM_RESTART_COUNT ] || {{ {SAVES} {NOTICE}; {STOPPED} kill -KILL $$; }}; {FINISHED}"
