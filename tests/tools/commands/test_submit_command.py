@@ -199,13 +199,7 @@ def stopped(logs: Path, make_run) -> Path:
         "settings": {"TRAIN_SIZE": "64", "GRAD_ACC": "4", "PYTHONPATH": "elsewhere"},
         "memory_mib": "409600",
     }
-    record = {
-        "exercise": "fsdp",
-        "state": "failed",
-        "gpus_per_node": 2,
-        "submission": "multi_gpu.slurm",
-        "cpu_threads": 1,
-    }
+    record = {"exercise": "fsdp", "state": "failed", "gpus_per_node": 2, "cpu_threads": 1, "submission": launcher.name}
     return make_run("20261122-100000-p1", record, **{".resume.json": json.dumps(started)})
 
 

@@ -18,13 +18,8 @@ from tools.submit.submissions import known_settings
 from workshop.run_folder.settings import LADDER_NAMES
 
 SETTINGS: dict[str, Any] = {
-    "model_name": "bigscience/bloom-560m",
-    "batch_size": 4,
-    "grad_acc": 4,
-    "max_length": 512,
-    "fp16": True,
-    "bf16": False,
-    "padding": "max_length",
+    **{"model_name": "bigscience/bloom-560m", "batch_size": 4, "grad_acc": 4},
+    **{"max_length": 512, "padding": "max_length", "fp16": True, "bf16": False},
 }
 
 
