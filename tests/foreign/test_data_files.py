@@ -197,8 +197,9 @@ def test_answer_beyond_the_length_is_not_learnt_in_part() -> None:
         (MISTRAL, [SYSTEM, USER, SAID], "chat template refuses it: Conversation roles must alternate"),
         (THINKING, [USER, THOUGHT, USER, THOUGHT], "chat template writes a turn otherwise once there are later ones"),
         (DEAF, [SYSTEM, USER, SAID], "chat template leaves out what the system says"),
+        ("{{ none + 'Hi' }}", [USER, SAID], "chat template refuses it: unsupported operand type"),
     ],
-    ids=["gemma system", "gemma order", "mistral system", "thinking twice", "deaf"],
+    ids=["gemma system", "gemma order", "mistral system", "thinking twice", "deaf", "no bos_token"],
 )
 def test_template_that_loses_a_turn_names_the_row(template: str, messages: list[dict[str, str]], why: str) -> None:
     with pytest.raises(InputError, match=f"^chats.jsonl:7: the tokenizer's {why}"):

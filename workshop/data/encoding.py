@@ -138,7 +138,7 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
                 continue
             try:
                 after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
-            except TemplateError as error:
+            except (TemplateError, TypeError, ValueError) as error:  # None + str: a tokenizer without bos_token
                 raise InputError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
             if not after.startswith(before):
                 raise InputError(
