@@ -93,7 +93,7 @@ def test_model_loads_as_a_training_loads_it_gives_every_block_gradients_and_answ
 DAMAGED = [
     ("config.json", {"num_hidden_layers": 3}, "found 9 weights .* missing or of another size, such as model.layers.2."),
     ("config.json", {"hidden_size": "64"}, "cannot load it .*expected int, got str"),
-    ("config.json", {"model_type": "bert"}, "bert sees the tokens that it shall predict"),
+    ("config.json", {"model_type": "bert"}, "bert sees the tokens to predict"),
     ("config.json", {}, "cannot load it .*config.json' is not a valid JSON file"),
     ("model.safetensors", {}, "cannot load it .*header too small"),
 ]

@@ -127,10 +127,7 @@ class Submission:
         return _file(self.exercise, named) if named else None
 
     def count(self, option: str) -> int:
-        """The number given with --nodes or --gpus-per-node, else the launcher's own #SBATCH, else 1.
-
-        Raises InputError for a range, as 2-4, and what is no number of at least 1.
-        """
+        """The value of --nodes or --gpus-per-node, else the launcher's #SBATCH, else 1. InputError for a range."""
         launcher = (self.exercise / self.launcher).read_text()
         default = re.search(rf"^#SBATCH\s+--{option}=(\S+)", launcher, re.MULTILINE)
         value = self.shape.get(option) or (default[1] if default else "1")

@@ -34,10 +34,7 @@ def model_path(model_name: str) -> Path | None:
 
 
 def model_file(model_name: str) -> dict[str, Any]:
-    """The content of `model_path`, of a text decoder within a larger model its `text_config`; {} without it.
-
-    Raises InputError for a file that is no JSON.
-    """
+    """The content of `model_path`, or its `text_config`; {} without a path. Raises InputError for what is no JSON."""
     path = model_path(model_name)
     found = read_json(path) if path else {}
     text = found.get("text_config")

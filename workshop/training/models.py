@@ -84,8 +84,7 @@ def load_model(
         if dist.get_rank() > 0:
             model = _load(settings, dtype) if sent[0] is None else with_empty_weights(sent[0], "cpu")
     if (kind := model.config.model_type) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        name = settings.model_name
-        raise InputError(f"MODEL_NAME='{name}': {kind} sees the tokens that it shall predict; expected a decoder")
+        raise InputError(f"MODEL_NAME='{settings.model_name}': {kind} sees the tokens to predict; expected a decoder")
     fit_to_tokenizer(model, tokenizer, settings)
     return model
 
