@@ -20,14 +20,6 @@ def fill(logs):
     return fill
 
 
-def test_K7_table_1_is_filled_from_the_run_s_own_logs(make_run, fill):
-    """32 steps per epoch, which are not the highest epoch's number."""
-    make_run("r1")
-    values = [row[0] for row in fill("1").values()]
-    losses, speeds = ["0.7039", "1.2965", "1.5810", "1.7790"], ["11.50", "11.80", "39.40"]
-    assert values == [*losses, *speeds, "32", "19,597", "88.2", "41.00", "55.12"]
-
-
 @pytest.mark.parametrize(
     ("settings", "shown"),
     [
