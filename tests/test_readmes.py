@@ -84,20 +84,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[int, 
         printed, errors = io.StringIO(), io.StringIO()
         with chdir(desk), patch.dict(os.environ, environment, clear=True), simulated_here():
             with redirect_stdout(printed), redirect_stderr(errors):
-                code = exit_code(shlex.split(words))
+                try:
+                    code = main(shlex.split(words))
+                except SystemExit as ended:  # argparse ends the process after --help
+                    code = ended.code
             if file:
                 Path(file).write_text(printed.getvalue())
         return 0 if code == int(other_code or 0) else code, printed.getvalue() + errors.getvalue()
 
     return run
-
-
-def exit_code(words: list[str]) -> int:
-    """Of `python -m tools WORDS`; argparse ends the process after --help."""
-    try:
-        return main(words)
-    except SystemExit as ended:
-        return ended.code
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)

@@ -101,11 +101,8 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
         micro_batches = int(own.get("GRAD_ACC", "4" if script == "pp" else "1"))
         groups = 2 if name.startswith("dp x") else ranks if script == "ep" else 1
         rows = {"GRAD_ACC": str(micro_batches), "BATCH_SIZE": str(ROWS // micro_batches // groups)}
-        named = {
-            "MODEL_NAME": "simple-gpt" if "gpt" in model else str(folder / model),
-            "NUM_LAYERS": str(layers(model)),
-        }
-        named |= {"UNTIED": "true"} if "untied" in model else {}
+        named = {"NUM_LAYERS": str(layers(model)), "UNTIED": "true" if "untied" in model else ""}
+        named["MODEL_NAME"] = "simple-gpt" if "gpt" in model else str(folder / model)
         command = [Path(__file__).with_name("run_and_record.py"), script]
         return training(folder / name, exercise, "", command, **SETTINGS | own | rows | named)
 

@@ -19,14 +19,12 @@ FINISHED = "echo finished >> .control"
 STOPPED = "until grep -q stop .control; do sleep 0.05; done;"
 
 
-def environment(folder: Path, **changes: str) -> dict[str, str]:
-    """What launch.sh hands over, without loggers."""
-    handed = {
-        **{"EXERCISE_DIR": str(REPO / "baseline"), "REPO": str(REPO), "LAUNCHER": "baseline.slurm"},
-        **{"LAUNCHER_ARGUMENTS": "", "CONFIG": "", "EXPERIMENT_NAME": "baseline", "OUTPUT_DIR": "out"},
-        **{"NNODES": "1", "NPROC_PER_NODE": "1", "LOG_DIR": str(folder), "PYTHONPATH": str(REPO), "PATH": PATH},
-    }
-    return tiny_profile() | handed | changes
+# What launch.sh hands over, without loggers.
+HANDED = {
+    **{"EXERCISE_DIR": str(REPO / "baseline"), "REPO": str(REPO), "LAUNCHER": "baseline.slurm"},
+    **{"LAUNCHER_ARGUMENTS": "", "CONFIG": "", "EXPERIMENT_NAME": "baseline", "OUTPUT_DIR": "out"},
+    **{"NNODES": "1", "NPROC_PER_NODE": "1", "PYTHONPATH": str(REPO)},
+}
 
 
 def started(
@@ -49,7 +47,8 @@ supervisor.main()
 """
     command = [*shell, sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen(command, cwd=REPO / "baseline", env=environment(folder, **changes), **pipes)
+    environ = tiny_profile() | HANDED | {"LOG_DIR": str(folder)} | changes
+    return subprocess.Popen(command, cwd=REPO / "baseline", env=environ, **pipes)
 
 
 def finished(folder: Path, training: str, subclass: str = "", **changes: str) -> tuple[int, dict, str]:
