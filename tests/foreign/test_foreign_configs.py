@@ -57,7 +57,6 @@ TRAINED: dict[str, dict[str, Any]] = {
     "d58-null-offload.json": {"stage": 3, "offload_optimizer": None, "offload_param": None},
     "f09-empty.json": {"version": 2, "transformer_layer_cls_to_wrap": None},  # the Trainer's default: per block
     "f14-no-wrap-policy.json": {"version": 2, "reshard_after_forward": True},
-    "f15-v1-no-shard.json": {"version": 1, "reshard_after_forward": "no_shard"},
     "f23-sharded-state.json": {"version": 2, "reshard_after_forward": False},
 }
 REFUSED = {
@@ -126,6 +125,7 @@ REFUSED = {
     "w5-wrong-types.json": "train_batch_size is nan; expected a whole number of at least 1",
     "w6-wrong-types.json": "gradient_clipping is None; expected a number of at least 0",
 }
+NOT_PLANNED = "f15-v1-no-shard.json"
 RULES = {"w3-wrong-types.json": "nothing reads 'gpus.dp_replicate_size'", "w4-wrong-types.json": "gpus is '3'"}
 
 
@@ -156,7 +156,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_every_file_has_a_verdict() -> None:
-    assert sorted(FILES) == sorted([*TRAINED, *REFUSED, *RULES])
+    assert sorted(FILES) == sorted([*TRAINED, *REFUSED, *RULES, NOT_PLANNED])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -177,6 +177,11 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
     assert "auto" not in workload.strategy.zero.values()
     if values is not section:
         assert operators.of_file(FILES[name])["zero_optimization"].keys() == section.keys()
+
+
+def test_file_without_a_formula_is_trained_and_not_planned(read: Callable[..., Any]) -> None:
+    with pytest.raises(InputError, match=f"{NOT_PLANNED}': reshard_after_forward no_shard: not planned"):
+        read(NOT_PLANNED)
 
 
 def test_planner_fills_in_what_transformers_does(read: Callable[..., Any]) -> None:
