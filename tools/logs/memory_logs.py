@@ -24,7 +24,7 @@ from workshop.run_folder.safe_open import read_plain
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].
 _NOT_AVAILABLE = re.compile(r"\[.*\]|N/A|ERR!|[A-Z]\w* [\w ]+|")
-_COLUMNS = ("timestamp", "index", "memory.used")
+_COLUMNS = ("timestamp", "index or uuid", "memory.used")
 _PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
 _BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
 
@@ -36,14 +36,14 @@ class MemoryLog:
     Attributes:
         mib: memory in use (MiB); NaN where not reported.
         time_s: seconds since the log's first sample.
-        gpu: the GPU's index in the node; empty for processes.
+        gpu: the GPU's index in the node, in a log without it the UUID; empty for processes.
         watts: power.draw; NaN where not reported, empty in a log without this column.
         start_s: the first sample, seconds since 2000 in the node's local time.
     """
 
     mib: list[float]
     time_s: list[float] = field(default_factory=list)
-    gpu: list[float] = field(default_factory=list)
+    gpu: list[int | str] = field(default_factory=list)
     watts: list[float] = field(default_factory=list)
     start_s: float = float("nan")
 
@@ -82,7 +82,8 @@ def read_nvidia_smi(path: Path | str) -> MemoryLog:
         ]
 
     mib = quantities("memory.used", "MiB")
-    gpu = [csv_log.number(path, number, row["index"], "index") for number, row in rows]
+    indexed = "index" in names
+    gpu = [int(csv_log.number(path, number, row["index"], "index")) if indexed else row["uuid"] for number, row in rows]
     watts = quantities("power.draw", "W") if "power.draw" in names else []
     time_s = [seconds(path, number, row["timestamp"]) for number, row in rows]
     start_s = time_s[0] if time_s else float("nan")

@@ -97,7 +97,7 @@ def _memory(run: Run, kinds: Sequence[str], most: int) -> Iterator[Line]:
             node, log = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-"), read(path)
             for gpu in sorted(set(log.gpu)) or [None]:
                 here = [place for place in range(len(log.mib)) if gpu is None or log.gpu[place] == gpu]
-                name = f"{node} {kind}{'' if gpu is None else f' {gpu:.0f}'}".strip()
+                name = f"{node} {kind}{'' if gpu is None else f' {gpu}'}".strip()
                 samples.append((name, [log.time_s[place] for place in here], [log.mib[place] for place in here]))
     shared = max(16, min(most, most * _GPU_LINES // max(1, len(samples))))
     yield from (_line(*sample, shared) for sample in samples)

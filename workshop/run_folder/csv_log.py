@@ -35,7 +35,7 @@ def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> t
     Headers that a restarted logger repeats are left out.
 
     Args:
-        required: columns that the header must have.
+        required: columns that the header must have; "this or that" is either.
         messages: leave out lines that are no rows, too: what another program wrote between them.
 
     Raises:
@@ -46,7 +46,7 @@ def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> t
         return [], []
     header = lines[0][1]
     names = [cell.split("[")[0].strip() for cell in header.split(",")]
-    if missing := [name for name in required if name not in names]:
+    if missing := [name for name in required if not {*name.split(" or ")} & {*names}]:
         raise LogError(path, 1, header, f"a header with {', '.join(required)} (missing: {', '.join(missing)})")
     if messages:
         lines = [one for one in lines if one[1][:1].isdigit() or one[1].count(",") == len(names) - 1]

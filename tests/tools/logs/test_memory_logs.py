@@ -93,6 +93,7 @@ READ = {
     "g01-gpu-is-lost": [1000, 2000, 3000],
     "g04-device-handle-last": [1000, 2000, 3000],
     "g11-err": [1000, 2000],
+    "g14-uuid-no-index": [1000, 3000, 1500, 3500],
     "g15-mig-utilization": [512, 4096],
 }
 REFUSED = {
@@ -102,7 +103,6 @@ REFUSED = {
     "g08-compute-apps": "'pid, process_name, .*', expected a header with timestamp",
     "g09-per-line-date-iso-ns": "expected a header with timestamp, index",
     "g10-ts-with-dash": "expected a header with timestamp, index",
-    "g14-uuid-no-index": "expected a header with timestamp, index",
     "g12-powershell-utf16": "'UTF-16', expected UTF-8",
 }
 
@@ -116,6 +116,7 @@ def test_what_is_not_reported_costs_its_cell_alone(name: str) -> None:
     log = read_nvidia_smi(LOGS / f"{name}.csv")
     assert [mib for mib in log.mib if mib == mib] == READ[name]
     assert extremes([log.mib], "empty log")["peak_mib"] == max(READ[name])
+    assert len(set(log.gpu)) == 1 + ("uuid" in name), "a curve for each GPU"
 
 
 @pytest.mark.parametrize("name", REFUSED)
