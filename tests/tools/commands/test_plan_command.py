@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,13 +33,8 @@ def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_sett
     step_s, tokens, hours = (planned[name] for name in ("step_time_s", "tokens_per_second", "gpu_hours"))
     assert tokens["expected"] == pytest.approx(4 * 4 * 2 * 512 / step_s["expected"], rel=1e-4)
     assert hours["expected"] == pytest.approx(2 * planned["total_runtime_s"]["expected"] / 3600, rel=1e-4)
-
-
-def test_costs_say_which_runs_are_not_simulated_and_which_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = ["deepspeed-multi-gpu/deepspeed.slurm", "further/dimensions/dimensions.slurm tp.py"]
-    assert main(["plan", *lines, "--gpu", "rtx-4090", "--total"]) == 0
-    said = capsys.readouterr().out
-    assert "Not simulated: 1 run, with our times on H100s and H200s" in said and "Does not fit: 1 run, " in said
+    assert main(["plan", line, "dimensions/dimensions.slurm tp.py", "--gpu", "rtx-4090", "--total"]) == 0
+    assert re.search("Not simulated: 1 run, with our times .* Does not fit: 1 run, ", capsys.readouterr().out)
 
 
 def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_fit() -> None:
