@@ -220,6 +220,11 @@ def first_choice(options: Sequence[Prediction]) -> int:
     fastest = min(options, key=lambda one: one.sort_key)
     kind, time_s, _ = fastest.sort_key
     slowest = kind, time_s * (1 + (NOISE if fastest.tight else _TIE))
-    # Not one that needs more than the fastest because its context is larger.
-    equal = [one.sort_key[:2] <= slowest and one.needed_mib <= fastest.needed_mib for one in options]
-    return min((one.sort_key[2], place) for place, one in enumerate(options) if equal[place])[1]
+
+    def equal(one: Prediction) -> bool:
+        """A noticeably slower one must save at least as large a share of the memory as it costs of the time."""
+        slower = one.sort_key[1] / time_s
+        needed_mib = one.needed_mib * (slower if slower > 1 + _TIE else 1)
+        return one.sort_key[:2] <= slowest and needed_mib <= fastest.needed_mib
+
+    return min((one.sort_key[2], place) for place, one in enumerate(options) if equal(one))[1]

@@ -152,6 +152,9 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
     gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
     gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
+    if method == "fsdp2" and strategy.reshards and not workload.by_hand:
+        # accelerate keeps what lies outside the blocks until the backward pass.
+        gathered = (gathered + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
     gradients = width * trained(step)["parameters"]
     replicas = sharding["replicas"] or 1
     if method == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
