@@ -69,7 +69,7 @@ def load_model(
         dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
         on_each_rank: read the weights on every rank, also where rank 0 would send them.
 
-    Raises InputError for a shape or a hub name that does not exist, an encoder, and files that lack weights.
+    Raises InputError for a shape or a hub name that does not exist, an encoder, an adapter, and missing weights.
     """
     torch.manual_seed(settings.seed)
     if on_each_rank or not rank_0_sends_weights(settings):
@@ -85,6 +85,8 @@ def load_model(
             model = _load(settings, dtype) if sent[0] is None else with_empty_weights(sent[0], "cpu")
     if (kind := model.config.model_type) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise InputError(f"MODEL_NAME='{settings.model_name}': {kind} sees the tokens to predict; expected a decoder")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError(f"MODEL_NAME='{settings.model_name}': found frozen weights, as an adapter's; expected a model")
     fit_to_tokenizer(model, tokenizer, settings)
     return model
 
