@@ -144,7 +144,7 @@ class StepRecorder(TrainerCallback):
             self._before = self.gpu.read()
         self._start_s = time.perf_counter()
 
-    on_epoch_begin = on_save = start_clock
+    on_epoch_begin = start_clock  # CheckpointWriter starts it after a save
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:
         forget_peak()  # the logits of an evaluation batch may need more memory

@@ -164,7 +164,7 @@ class CheckpointWriter(TrainerCallback):
             self._pending = self._thread.submit(self._complete, *save)
         else:
             self._complete(*save)
-        self.recorder.start_clock()  # which StepRecorder has started before the manifest
+        self.recorder.start_clock()  # a save belongs to no step
         self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
     def _wait(self) -> None:
