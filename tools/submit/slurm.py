@@ -13,6 +13,7 @@ from tools.errors import InputError
 from tools.submit.submissions import Submission
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import exercises_with
+from workshop.run_folder.slurm_job import job_line, told
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -49,27 +50,18 @@ def waiting() -> list[str]:
     """
     launchers = "".join(path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm"))
     names = ",".join(sorted(set(re.findall(r"^#SBATCH --job-name=(\S+)", launchers, re.MULTILINE))))
-    told = _told(["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"])
-    return [line[1:] for line in told.splitlines() if line.startswith("|")]
+    answer = told(["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"])
+    return [line[1:] for line in answer.splitlines() if line.startswith("|")]
 
 
 def queued_again(job: str | None) -> bool:
     """Whether SLURM starts this job once more; the job itself can ask before its end."""
     if not job:
         return False
-    told = _told(["scontrol", "show", "job", job, "--oneliner"])
-    told = told.partition("\n")[0]  # for an array's last task scontrol lists all tasks, this one first
+    line = job_line(job)
     starts = os.environ.get("SLURM_RESTART_COUNT") if os.environ.get("SLURM_JOB_ID") == job else None
-    counted = re.search(r"\bJobState=COMPLETING\b.* Restarts=(\d+)", told)  # before SLURM has ended it
-    return "JobState=PENDING" in told or bool(counted and int(counted[1]) > int(starts or 0))
-
-
-def _told(command: Sequence[str]) -> str:
-    """What a command of SLURM prints; nothing without SLURM, or when it is silent."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20).stdout
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return ""
+    counted = re.search(r"\bJobState=COMPLETING\b.* Restarts=(\d+)", line)  # before SLURM has ended it
+    return "JobState=PENDING" in line or bool(counted and int(counted[1]) > int(starts or 0))
 
 
 def site_options(root: Path) -> dict[str, str]:

@@ -23,6 +23,7 @@ from workshop.run_folder.run_record import (
     update_run_record,
 )
 from workshop.run_folder.schema import VERSION
+from workshop.run_folder.slurm_job import job_line
 
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10
@@ -140,8 +141,7 @@ def slurm_state() -> str:
     job = os.environ.get("SLURM_JOB_ID")
     if not job:
         return ""
-    answer = subprocess.run(["scontrol", "show", "job", job, "--oneliner"], capture_output=True, text=True).stdout
-    answer = answer.partition("\n")[0]  # for an array's last task scontrol lists all tasks, this one first
+    answer = job_line(job)
     for state, reason in SLURM_REASONS.items():
         if re.search(reason, answer):
             return state
