@@ -91,8 +91,10 @@ def shards(key: str) -> Comparison:
 
 
 def loss_difference(select: Selection, where: Where) -> float:
-    """The largest difference of a step's loss from the undisturbed run's."""
-    here, undisturbed = (select(one)[-1].steps for one in (where, where | {"fault": "none"}))
+    """The largest difference of a step's loss from that of the undisturbed run on such a GPU, with the same data."""
+    run = select(where)[-1]
+    same = {name: run.fact(name) for name in ("gpu_names", "dataset")}
+    here, undisturbed = run.steps, select(where | same | {"fault": "none"})[-1].steps
     if not (here and undisturbed) or here.step.tolist() != undisturbed.step.tolist():
         raise UnavailableError("other steps")
     return float(abs(here.loss - undisturbed.loss).max())

@@ -38,6 +38,15 @@ def test_K12_bandwidth_of_another_world_is_not_shown(make_run, logs: Path) -> No
     assert row["AllReduce BW (GB/s)"] == "a world of 1, not 2"
 
 
+def test_losses_are_compared_with_the_undisturbed_run_on_such_a_gpu(make_run, logs: Path) -> None:
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n1,1.0,8,8,{0},0.5\n2,1.0,8,8,{0},1.0\n"
+    for number, (fault, gpu, loss) in enumerate([("none", "H200", 5), ("preemption", "H200", 5), ("none", "H100", 6)]):
+        place = {"exercise": "resilience", "config": "ddp", "gpu_names": [gpu], "settings": {"fault": fault}}
+        make_run(f"r{number}", place, {}, **{"steps.csv": steps.format(loss)})
+    row = filled_table(ROOT / "further/resilience", "22", logs)["preemption"]
+    assert (row["Loss equal"], row["Largest loss difference"]) == ("yes", "0.0000000")
+
+
 def parameters(name: str) -> int:
     """Tied embedding and its norm, the blocks, the last norm."""
     width, blocks = BLOOM[name]
