@@ -284,4 +284,19 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
         "zero_offload": states * (method in ("zero1", "zero2")),
         "zero3_offload": states * (method == "zero3"),
         "fsdp_offload": states * method.startswith("fsdp"),
+        "saved": saved_bytes(workload) * parameters / MIB,
     }
+
+
+def saved_bytes(workload: Workload) -> float:
+    """What a save holds in the fullest node's CPU memory at once, per trained parameter.
+
+    Weights are 4 bytes: safetensors makes all of them bytes before it writes, and FSDP gathers them on rank 0. Then it
+    copies the two moments: gathered all, sharded the node's. An asynchronous save keeps its copy of all three.
+    """
+    config, moments = workload.strategy.config, 0.0
+    if workload.save in ("steps", "epoch") and workload.family == "fsdp":
+        moments = 8 / (workload.nodes if config.get("state_dict_type") == "SHARDED_STATE_DICT" else 1)
+    if moments and config.get("async_save"):
+        return 4 + 4 / workload.nodes + moments
+    return max(4 * (workload.save != "no"), moments)
