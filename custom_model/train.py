@@ -63,7 +63,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
-    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale
+    prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)
     if settings.save != "no":

@@ -1,5 +1,6 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,9 @@ def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
 
 
 def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
-    """Set DDP's options; under FSDP2 asynchronous saving and the first scale of fp16."""
+    """Set DDP's options; under FSDP2 asynchronous saving, the first scale of fp16 and the loss's precision."""
     start_scaler(trainer)
+    keep_the_loss_exact(trainer)
     options = read_json(Path(settings.config)) if settings.config else {}
     if options.pop("async_save", False) and settings.saves_often:
         from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
@@ -75,6 +77,16 @@ def start_scaler(trainer: Trainer) -> None:
     """
     if trainer.is_fsdp_enabled and trainer.accelerator.scaler is not None:
         trainer.accelerator.scaler.scale(torch.zeros((), device=trainer.args.device))
+
+
+def keep_the_loss_exact(trainer: Trainer) -> None:
+    """Have FSDP2 return the loss in fp32, as DDP does: accelerate lets it round all outputs, so 12.08 became 12.125.
+
+    Gradients are the same, and logits are in half precision without this cast.
+    """
+    plugin = trainer.accelerator.state.fsdp_plugin if trainer.is_fsdp_enabled else None
+    if plugin and plugin.fsdp_version == 2 and plugin.mixed_precision_policy:  # none in fp32
+        plugin.mixed_precision_policy = replace(plugin.mixed_precision_policy, output_dtype=None)
 
 
 def save_whole_model(trainer: Trainer) -> None:
