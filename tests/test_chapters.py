@@ -118,7 +118,7 @@ LAUNCHERS = [path for folder in exercises_with("*.slurm") for path in sorted(fol
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
+def test_K13_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Path) -> None:
     folder, text = str(launcher.parent.relative_to(REPO)), launcher.read_text()
     assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
