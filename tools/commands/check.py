@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError
 from tools.logs.figures import figure
 from tools.logs.run import Run
-from tools.tables.fill import Cell, FilledTable, fill, left_out_lines, sources
+from tools.tables.fill import Cell, FilledTable, fill_all, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, answers, counts, read_cell
 from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
-from tools.tables.repository import no_runs, table_definitions
+from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
 from workshop.run_folder.plural import counted
 
@@ -64,13 +64,8 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
         )
     known = table_definitions()
     definitions = [_definition(copy, known) for copy in copies]
-    own = [run for run in runs if any(run.record.exercise in table.exercises for table in definitions)]
-    if not own:
-        raise no_runs(chosen_logs(arguments), definitions[0].exercises[0], runs)
-    filled = [fill(definition, own) for definition in definitions]
-    if not any(table.runs for table in filled):
-        lines = left_out_lines(definitions, own, f"python -m tools check {file}{same_runs(arguments)}")
-        raise NoRunsError("\n".join([f"no run that the tables of {file} are about:", *lines]))
+    nothing, command = f"no run that the tables of {file} are about:", f"python -m tools check {file}"
+    filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
     return [(table, compare(copy, table, arguments.tolerance, marked)) for copy, table in pairs]

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     variables, logs = sourced(ROOT / "cluster.env", os.environ), (arguments.logs or default_logs()).resolve()
     facts = probe(variables, arguments.names)
-    found = findings(Place(variables, arguments.names, logs, arguments.space, facts))
+    found = findings(Site(variables, arguments.names, logs, arguments.space, facts))
     for name, one in found.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
     errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
@@ -69,8 +69,8 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where runs shall be started.
+class Site:
+    """Where runs will be started.
 
     Attributes:
         environment: the shell's, with cluster.env.
@@ -108,9 +108,9 @@ class Place:
 
 
 def probe(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Any]:
-    """The facts of a Place."""
+    """The facts of a Site."""
     command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
-    output, failed = Place(environment).ask(*command, timeout_s=300)
+    output, failed = Site(environment).ask(*command, timeout_s=300)
     try:
         return json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
@@ -121,19 +121,19 @@ def _counted(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
-def python(place: Place) -> Finding:
-    """That it is the one that the launchers take (activate_python in workshop/launch.sh)."""
-    folder = Path(place.environment.get("WORKSHOP_VENV") or ROOT / ".venv")
+def python(site: Site) -> Finding:
+    """Check that jobs use this Python (activate_python in workshop/launch.sh)."""
+    folder = Path(site.environment.get("WORKSHOP_VENV") or ROOT / ".venv")
     own, takes = Path(sys.executable), folder / "bin/python"
     text = f"{platform.python_version()}, {own}"
-    if "CONDA_SH_PATH" not in place.environment and takes.exists() and own.parent.resolve() != takes.parent.resolve():
+    if "CONDA_SH_PATH" not in site.environment and takes.exists() and own.parent.resolve() != takes.parent.resolve():
         text += f", but jobs take {takes}: what follows is about another environment"
         return Finding("warning", text, f"source {folder}/bin/activate")
     return Finding("ok", text)
 
 
-def packages(place: Place, requirements: Path = _REQUIREMENTS) -> Finding:
-    """That this environment has the pinned versions; of 2.13.0+cpu the part before the plus counts."""
+def packages(site: Site, requirements: Path = _REQUIREMENTS) -> Finding:
+    """Check for the pinned versions; of 2.13.0+cpu the part before the plus counts."""
     pins = re.findall(r"^([\w.-]+)==([\w.]+)", requirements.read_text(), re.MULTILINE)
     wrong = []
     for name, pin in pins:
@@ -148,48 +148,48 @@ def packages(place: Place, requirements: Path = _REQUIREMENTS) -> Finding:
     return Finding("ok", f"{len(pins)} as pinned in {requirements.name}")
 
 
-def torch(place: Place) -> Finding:
-    """With CUDA and NCCL where there are GPUs."""
-    facts = place.facts["torch"]
+def torch(site: Site) -> Finding:
+    """Check PyTorch's version, and for CUDA and NCCL where there are GPUs."""
+    facts = site.facts["torch"]
     text = f"{facts['version']}, CUDA {facts['cuda'] or 'not built in'}, NCCL {facts['nccl'] or 'not built in'}"
-    text += f", driver: {place.driver or 'none'}"
-    if place.driver and not (facts["cuda"] and facts["nccl"]):
+    text += f", driver: {site.driver or 'none'}"
+    if site.driver and not (facts["cuda"] and facts["nccl"]):
         version = facts["version"].partition("+")[0]
         fix = f"{sys.executable} -m pip install --force-reinstall torch=={version}"
         return Finding("error", f"{text}: expected a build with CUDA and NCCL on a machine with GPUs", fix)
     return Finding("ok", text)
 
 
-def gpus(place: Place) -> Finding:
-    """Those that PyTorch sees."""
-    facts = place.facts["torch"]
+def gpus(site: Site) -> Finding:
+    """Check which GPUs PyTorch sees."""
+    facts = site.facts["torch"]
     if facts["gpus"]:
         return Finding("ok", _counted(facts["gpus"]))
-    if place.driver:
+    if site.driver:
         why = facts["warning"] or "CUDA_VISIBLE_DEVICES hides them, or the driver is older than this CUDA"
         return Finding("error", f"PyTorch sees none: {why}", "nvidia-smi; echo $CUDA_VISIBLE_DEVICES")
-    if "SLURM_JOB_ID" in place.environment:
+    if "SLURM_JOB_ID" in site.environment:
         return Finding("error", "none in this job; expected one", "sinfo -o '%P %G'")
     text = "none here: training runs on the CPU; on a login node that is as it should be"
     return Finding("warning", text, "sbatch --gpus-per-node=1 --wrap='python -m tools doctor'")
 
 
-def operators(place: Place) -> Finding:
-    """DeepSpeed's, and the compilers that they need: c++; nvcc, too, where there is a GPU."""
-    facts = place.facts["operators"]
+def operators(site: Site) -> Finding:
+    """Check DeepSpeed's operators and the compilers that they need: c++, beside a GPU also nvcc."""
+    facts = site.facts["operators"]
     if facts["hindrance"]:
         status = "error" if facts["missing"] else "warning"
         return Finding(status, facts["hindrance"], "module load gcc cuda; or: apt-get install g++")
     if facts["missing"]:
         text = f"not compiled for {facts['for']}: {', '.join(facts['missing'])}; a first job would take minutes longer"
         return Finding("warning", text, "python -m workshop.kernels.operators")
-    compiler, nvcc = place.which(place.environment.get("CXX", "c++")), facts["cuda_home"] or place.which("nvcc")
+    compiler, nvcc = site.which(site.environment.get("CXX", "c++")), facts["cuda_home"] or site.which("nvcc")
     return Finding("ok", f"compiled for {facts['for']}; {compiler}, nvcc: {nvcc or 'none'}")
 
 
-def cache(place: Place) -> Finding:
-    """Model and data in the hub's cache."""
-    facts, fetch = place.facts["cache"], " ".join(["python -m workshop.data.prefetch", *place.names])
+def cache(site: Site) -> Finding:
+    """Check for model and data in the hub's cache."""
+    facts, fetch = site.facts["cache"], " ".join(["python -m workshop.data.prefetch", *site.names])
     missing = [f"{one['kind']} {one['name']}" for one in facts if not one["complete"]]
     if missing:
         text = f"not in the cache, or not all of it: {', '.join(missing)}"
@@ -198,22 +198,22 @@ def cache(place: Place) -> Finding:
     return Finding("ok", have or "nothing is needed from the hub")
 
 
-def slurm(place: Place) -> Finding:
-    """Partitions with limits and GPUs; in a job, what it was given."""
-    if "SLURM_JOB_ID" in place.environment:
-        job, partition = (place.environment.get(f"SLURM_JOB_{name}") for name in ("ID", "PARTITION"))
-        given = counted(int(place.environment.get("SLURM_GPUS_ON_NODE", "0")), "GPU")
+def slurm(site: Site) -> Finding:
+    """Check for a partition that is up; in a job name its resources."""
+    if "SLURM_JOB_ID" in site.environment:
+        job, partition = (site.environment.get(f"SLURM_JOB_{name}") for name in ("ID", "PARTITION"))
+        given = counted(int(site.environment.get("SLURM_GPUS_ON_NODE", "0")), "GPU")
         return Finding("ok", f"job {job} on {socket.gethostname()}, partition {partition}, {given}")
-    if not place.which("sbatch"):
+    if not site.which("sbatch"):
         text = "no sbatch on PATH: runs start on this machine, one after the other"
         return Finding("warning", text, "module load slurm  (or: python -m tools submit --local)")
     # Name, availability, time limit, nodes, GPUs; several lines for nodes that differ.
-    output, failed = place.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
+    output, failed = site.ask("sinfo", "--noheader", "--format=%P|%a|%l|%D|%G")
     if failed or not output.strip():
         return Finding("error", failed or "no partition", "scontrol ping")
     rows = [line.split("|") for line in output.split("\n") if line.count("|") == 4]
     text = ", ".join(f"{name} ({up}, limit {limit}, nodes: {nodes}, {gpus})" for name, up, limit, nodes, gpus in rows)
-    wanted = place.environment.get("SBATCH_PARTITION")
+    wanted = site.environment.get("SBATCH_PARTITION")
     mine = [row for row in rows if (row[0].rstrip("*") in wanted.split(",") if wanted else row[0].endswith("*"))]
     if not any(row[1] == "up" for row in mine):
         text = f"expected one that is up for SBATCH_PARTITION={wanted or '(the default)'}: {text}"
@@ -221,13 +221,13 @@ def slurm(place: Place) -> Finding:
     return Finding("ok", text)
 
 
-def launchers(place: Place) -> Finding | None:
-    """sbatch looks at each launcher's limits, account and GPUs without queueing it; not in a job, nor without SLURM."""
-    if "SLURM_JOB_ID" in place.environment or not place.which("sbatch") or place.ask("sinfo")[1]:
+def launchers(site: Site) -> Finding | None:
+    """Have sbatch check each launcher's limits, account and GPUs without queueing it; not in a job or without SLURM."""
+    if "SLURM_JOB_ID" in site.environment or not site.which("sbatch") or site.ask("sinfo")[1]:
         return None
     folders = exercises_with("*.slurm")
     paths = [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.glob("*.slurm"))]
-    refused = {path: why for path in paths if (why := place.ask("sbatch", "--test-only", path)[1])}
+    refused = {path: why for path in paths if (why := site.ask("sbatch", "--test-only", path)[1])}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)}")
     reasons = ", ".join(dict.fromkeys(refused.values()))
@@ -236,22 +236,22 @@ def launchers(place: Place) -> Finding | None:
     return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
 
 
-def space(place: Place) -> Finding:
-    """Where the runs are written: that one may, and has room."""
-    folder = next(path for path in (place.logs, *place.logs.parents) if path.is_dir())
+def space(site: Site) -> Finding:
+    """Check that the folder of the runs can be written to and has room."""
+    folder = next(path for path in (site.logs, *site.logs.parents) if path.is_dir())
     if not os.access(folder, os.W_OK):
         return Finding("error", f"{folder}: cannot write there", "export LOG_DIR=/a/folder/of/yours")
     free_gib = shutil.disk_usage(folder).free / 2**30
     text = f"{free_gib:,.1f} GiB free in {folder}"
-    if free_gib < place.space_gib:
-        text += f"; expected {place.space_gib:g} GiB (README.md has what each exercise saves)"
+    if free_gib < site.space_gib:
+        text += f"; expected {site.space_gib:g} GiB (README.md has what each exercise saves)"
         return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
     return Finding("ok", text)
 
 
-def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in socket.if_nameindex())) -> Finding:
-    """NCCL takes beginnings of names, after `^` those not to use; gloo takes whole names."""
-    nccl, gloo = (place.environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
+def network(site: Site, interfaces: Sequence[str] = tuple(name for _, name in socket.if_nameindex())) -> Finding:
+    """Check the interfaces. NCCL takes beginnings of names, after `^` those not to use; gloo takes whole names."""
+    nccl, gloo = (site.environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
     begins = tuple(nccl.lstrip("=").split(","))
     found = nccl.startswith("^") or any(one.startswith(begins) for one in interfaces)
     missing = "" if found else f"NCCL_SOCKET_IFNAME={nccl}"
@@ -267,11 +267,11 @@ def network(place: Place, interfaces: Sequence[str] = tuple(name for _, name in 
 CHECKS = (python, packages, torch, gpus, operators, cache, slurm, launchers, space, network)
 
 
-def findings(place: Place) -> dict[str, Finding]:
+def findings(site: Site) -> dict[str, Finding]:
     """What each check found, by its name; of a check without its facts, why the probe has none."""
     found = {}
     for check in CHECKS:
-        facts = place.facts.get("torch" if check is gpus else check.__name__, ())
-        one = Finding("error", facts["problem"], "make install") if "problem" in facts else check(place)
+        facts = site.facts.get("torch" if check is gpus else check.__name__, ())
+        one = Finding("error", facts["problem"], "make install") if "problem" in facts else check(site)
         found |= {check.__name__: one} if one else {}
     return found

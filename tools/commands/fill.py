@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
-from tools.errors import InputError, NoRunsError
+from tools.errors import InputError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
-from tools.tables.fill import FilledTable, fill, left_out_lines, sources
+from tools.tables.fill import FilledTable, fill_all, left_out_lines, sources
 from tools.tables.labels import blank_tables, meaning, tiny_views
 from tools.tables.markdown import Table
-from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.repository import exercise_folder
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
 _TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
@@ -53,15 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)
-    own = [run for run in runs if any(run.record.exercise in table.exercises for table in wanted)]
-    if not own:
-        raise no_runs(chosen_logs(arguments), wanted[0].exercises[0], runs)
-    filled = [fill(table, own) for table in wanted]
-    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
-    if not any(table.runs for table in filled):
-        where = " or ".join(map(str, chosen_logs(arguments)))
-        nothing = f"no table of {arguments.exercise} is about the runs in {where}:"
-        raise NoRunsError("\n".join([nothing, *left_out_lines(wanted, own, command)]))
+    logs, command = chosen_logs(arguments), f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
+    nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
+    filled = fill_all(wanted, runs, logs, nothing, command)
     if arguments.format == "csv":
         print_csv(_csv_rows(filled))
         return 0
@@ -70,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in, most=1)]))
     else:
         print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
-        _print_hints(filled, left_out_lines(wanted, own, command), [run for run in runs if run.problem], arguments)
+        _print_hints(filled, left_out_lines(wanted, runs, command), [run for run in runs if run.problem], arguments)
     return 0
 
 

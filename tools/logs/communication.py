@@ -18,7 +18,7 @@ _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "send", "other")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
-def counted(run: Run) -> dict[str, float]:
+def counted_traffic(run: Run) -> dict[str, float]:
     """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
@@ -43,7 +43,7 @@ def counted(run: Run) -> dict[str, float]:
     return most | {"sent_mib": max(sent.values(), default=0) / 2**20, "between_nodes_mib": between / 2**20}
 
 
-def predicted(run: Run) -> dict[str, float]:
+def predicted_traffic(run: Run) -> dict[str, float]:
     """What a rank would send by the paper's formulas, or those of dimensions/; {} where the record lacks something."""
     record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
     if sharding.method in dimension_traffic.FORMULAS:

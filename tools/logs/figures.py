@@ -206,7 +206,7 @@ def _steps(run: Run) -> Found:
     }
 
 
-def _answers(run: Run) -> Found:
+def _steps_to_score(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
     by_step = read(run, "summary.json").get("exact_match_by_step", {})
     try:
@@ -300,7 +300,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "computed": lambda run: read(run, "summary.json"),
     "evaluations": _evaluations,
     "steps.csv": _steps,
-    "answers": _answers,
+    "answers": _steps_to_score,
     "timers": _timers,
     "nvidia-smi": lambda run: {"logs": [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]},
     "gpu_memory": _gpu_log,
@@ -309,7 +309,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "cpu_memory": _cpu_log("cpu_memory"),
     "cpu_pss": _cpu_log("cpu_pss"),
     "fabric": _fabric,
-    "collectives": communication.counted,
-    "predicted": communication.predicted,
+    "collectives": communication.counted_traffic,
+    "predicted": communication.predicted_traffic,
     "mfu": lambda run: mfu.utilisation(run, read(run, "summary.json")),
 }

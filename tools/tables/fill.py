@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tools.errors import InputError, UnavailableError
+from tools.errors import InputError, NoRunsError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import COMPARISONS
 from tools.tables.labels import Label, blank_cells, run_conditions
 from tools.tables.markdown import Table
+from tools.tables.repository import no_runs
 from tools.tables.selection import NOT_MEASURED, Selection
 from workshop.run_folder.plural import counted
 
@@ -129,12 +131,23 @@ def _cell(select: Selection, asked: Label) -> Cell:
     return Cell(text, value, figure, tuple(dict.fromkeys(select.used)))
 
 
+def fill_all(
+    tables: Sequence[Table], runs: list[Run], logs: list[Path], nothing: str, command: str
+) -> list[FilledTable]:
+    """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
+    filled = [fill(table, runs) for table in tables]
+    if any(table.runs for table in filled):
+        return filled
+    lines = left_out_lines(tables, runs, command)
+    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
+
+
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
     """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
-    exercises = {table.path.parent.resolve().name for table in tables}
-    # Some tables are about several exercises.
-    own = [run for run in runs if run.record.exercise in exercises] or runs
+    # The exercise's own, else those that its tables are about.
+    exercises = [table.path.parent.resolve().name for table in tables], sum((table.exercises for table in tables), ())
+    own = next(filter(None, ([run for run in runs if run.record.exercise in names] for names in exercises)), [])
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
     conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
     counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.launching import program, run
 from tools.commands import doctor
-from tools.commands.doctor import Place
+from tools.commands.doctor import Site
 
 GPU_NODE = {"version": "2.13.0", "cuda": "13.0", "gpus": ["NVIDIA H200"] * 2, "nccl": "2.28.9", "warning": ""}
 NO_GPUS, OLD = {"gpus": []}, {"gpus": [], "warning": "The driver is too old"}
@@ -68,8 +68,8 @@ def test_each_fault_of_gpus_nccl_slurm_and_network_has_its_line_and_fix(
 ) -> None:
     for name, script in programs.items():
         program(tmp_path / name, script)
-    place = Place(shell | {"PATH": str(tmp_path)}, facts={"torch": GPU_NODE | facts})
-    arguments = (place, ["lo", "eth0", "ib0"]) if check == "network" else (place,)
+    site = Site(shell | {"PATH": str(tmp_path)}, facts={"torch": GPU_NODE | facts})
+    arguments = (site, ["lo", "eth0", "ib0"]) if check == "network" else (site,)
     found = getattr(doctor, check)(*arguments)
     assert found.status == status and told in found.text, found
     assert found.fix or status == "ok"
@@ -78,6 +78,6 @@ def test_each_fault_of_gpus_nccl_slurm_and_network_has_its_line_and_fix(
 def test_check_without_its_facts_says_why_and_the_others_still_look() -> None:
     broken = {"problem": "ImportError: no deepspeed"}
     facts = {"torch": GPU_NODE, "operators": broken, "cache": broken}
-    found = doctor.findings(Place(os.environ, facts=facts))
+    found = doctor.findings(Site(os.environ, facts=facts))
     assert found["operators"][1:] == ("ImportError: no deepspeed", "make install")
     assert found["gpus"].status == "ok"
