@@ -57,7 +57,7 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
         InputError: the file cannot be read, or has no tables, or others than the READMEs.
         NoRunsError: no run is about its tables.
     """
-    copies = read_tables(file)
+    copies = [table for table in read_tables(file) if not table.generated]
     if not copies:
         raise InputError(
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"

@@ -149,7 +149,7 @@ def _csv_row(run: Run) -> list[object]:
 
 
 def _length(run: Run) -> str | None:
-    """How long it trained, as asked for: a short try is not the real run."""
+    """How long it trained, as asked for: a short test run is not the real one."""
     examples, epochs = run.train_examples, run.epochs
     if steps := run.settings.get("max_steps"):
         return counted(steps, "step")

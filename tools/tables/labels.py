@@ -164,11 +164,12 @@ def blank_tables(folder: Path) -> list[Table]:
         InputError: it does not have a table's number.
     """
     paths = [path for path in (folder / "README.md", folder / "RESULTS.md") if path.exists()]
-    known = dictionary_of(folder).tables
-    found = {table.number: table for path in paths for table in read_tables(path) if table.blank}
-    for table in (table for path in paths for table in read_tables(path, generated=True)):
-        if table.number in known and table.number not in found:
-            found[table.number] = _without_figures(table, dictionary_of(folder).more_rows.get(table.number, []))
+    known, more_rows = dictionary_of(folder).tables, dictionary_of(folder).more_rows
+    written = [table for path in paths for table in read_tables(path)]
+    found = {table.number: table for table in written if table.blank and not table.generated}
+    for table in written:
+        if table.generated and table.number in known and table.number not in found:
+            found[table.number] = _without_figures(table, more_rows.get(table.number, []))
     if unknown := [table for table in found.values() if table.number not in known]:
         table, numbers = unknown[0], ", ".join(known)
         place = f"{table.path}:{table.header_line}: Table {table.number}"

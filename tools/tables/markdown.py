@@ -88,8 +88,8 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
 
 
-def read_tables(path: Path, generated: bool = False) -> list[Table]:
-    """A file's captioned tables outside generated blocks, or with `generated` inside them.
+def read_tables(path: Path) -> list[Table]:
+    """A file's captioned tables.
 
     Raises:
         InputError: the file cannot be read; or as `tables_in` does.
@@ -99,7 +99,7 @@ def read_tables(path: Path, generated: bool = False) -> list[Table]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
         raise InputError(f"{path}: cannot be read as text: {why}") from error
-    return [table for table in tables_in(text, path) if table.number and table.generated == generated]
+    return [table for table in tables_in(text, path) if table.number]
 
 
 def tables_in(text: str, path: Path = Path()) -> list[Table]:
