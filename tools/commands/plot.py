@@ -70,7 +70,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
         InputError: no run has steps or samples of memory.
     """
     without = []
-    gpus = any(run.paths("gpu_memory", ".csv") for run in runs)
+    gpus = any(name.startswith("gpu_memory") for run in runs for name in run.files)
     memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
     with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)

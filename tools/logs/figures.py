@@ -18,7 +18,7 @@ from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
-from tools.logs.memory_logs import extremes, read_nvidia_smi, read_psrecord, seconds
+from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.run_folder import nccl_log
 from workshop.run_folder.safe_open import read_plain
@@ -250,7 +250,7 @@ def read_timers(path: Path | str) -> dict[str, list[float]]:
 
 def _gpu_log(run: Run) -> Found:
     """The mean is over the samples of all nodes."""
-    logs = read(run, "nvidia-smi")["logs"]
+    logs = read(run, "nvidia-smi").values()
     return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
@@ -258,7 +258,7 @@ def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
         (log.start_s + time_s, watts)
-        for log in read(run, "nvidia-smi")["logs"]
+        for log in read(run, "nvidia-smi").values()
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
@@ -279,8 +279,8 @@ def _energy(run: Run) -> Found:
     return summary
 
 
-def _cpu_log(prefix: str) -> Callable[[Run], Found]:
-    return lambda run: extremes([read_psrecord(path).mib for path in run.paths(prefix, ".txt")], "empty CPU log")
+def _cpu_log(kind: str) -> Callable[[Run], Found]:
+    return lambda run: extremes([log.mib for log in read_logs(run, kind).values()], "empty CPU log")
 
 
 def _fabric(run: Run) -> Found:
@@ -302,7 +302,7 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "steps.csv": _steps,
     "answers": _steps_to_score,
     "timers": _timers,
-    "nvidia-smi": lambda run: {"logs": [read_nvidia_smi(path) for path in run.paths("gpu_memory", ".csv")]},
+    "nvidia-smi": lambda run: read_logs(run, "gpu_memory"),
     "gpu_memory": _gpu_log,
     "gpu_power": _power,
     "energy": _energy,

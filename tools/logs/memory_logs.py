@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from tools.errors import LogError, UnavailableError
+from tools.logs.run import Run
 from workshop.run_folder import csv_log
 from workshop.run_folder.safe_open import read_plain
 
@@ -127,3 +128,10 @@ def read_psrecord(path: Path | str) -> MemoryLog:
         memory_mib.append(resident_mib)
         time_s.append(before_s + now_s)
     return MemoryLog(memory_mib, time_s)
+
+
+def read_logs(run: Run, kind: str) -> dict[str, MemoryLog]:
+    """A run's logs named `kind` (gpu_memory, cpu_memory: RSS, cpu_pss) by their node, "" in a run on one node."""
+    suffix, read = (".csv", read_nvidia_smi) if kind == "gpu_memory" else (".txt", read_psrecord)
+    names = [name for name in run.files if name.startswith(kind) and name.endswith(suffix)]
+    return {name[len(kind) : -len(suffix)].lstrip("-"): read(f"{run.folder}/{name}") for name in names}

@@ -66,6 +66,8 @@ class Run:
     timed = property(lambda run: bool(run.settings.get("timers")))
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
+    # All its modules are PyTorch's or transformers'; unknown of older runs, which do not name them.
+    unchanged_model = property(lambda run: None if (own := run.record.sharding.own_modules) is None else not own)
     dp_size = property(lambda run: run.record.dp_size or run.world_size)  # older: each rank had examples of its own
     train_examples = property(lambda run: run.record.train_examples or run.settings.get("train_size"))
     # Training processes; asked for, where rank 0 had not counted them when the job failed.
@@ -95,12 +97,6 @@ class Run:
         """Whether it trained a model of tiny.env's size."""
         width = self.record.model.hidden_size or self.settings.get("hidden_size")
         return is_tiny(self.settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE)
-
-    @property
-    def unchanged_model(self) -> bool | None:
-        """Whether all its modules are PyTorch's or transformers'; unknown of older runs, which do not name them."""
-        own_modules = self.record.sharding.own_modules
-        return None if own_modules is None else not own_modules
 
     def fact(self, name: str) -> Any:
         """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
@@ -196,10 +192,6 @@ class Run:
                     if entry.is_file(follow_symlinks=False):
                         found[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
         return dict(sorted(found.items()))
-
-    def paths(self, prefix: str, suffix: str) -> list[str]:
-        """A log's file, or that of each node: gpu_memory.csv, gpu_memory-HOST.csv."""
-        return [f"{self.folder}/{name}" for name in self.files if name.startswith(prefix) and name.endswith(suffix)]
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tools.errors import LogError
-from tools.logs.memory_logs import read_nvidia_smi, read_psrecord
+from tools.logs.memory_logs import read_logs
 from tools.logs.run import Run
 
 MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small
@@ -19,11 +18,8 @@ OVER: dict[str, tuple[str, Callable]] = {
     "examples": ("training examples", lambda steps: None if steps.samples is None else steps.samples.cumsum()),
     "time": ("time in steps (s)", lambda steps: steps.step_time_s.cumsum()),
 }
-_MEMORY_LOGS = {
-    "GPU": ("gpu_memory", ".csv", read_nvidia_smi),
-    "RSS": ("cpu_memory", ".txt", read_psrecord),  # summed: shared pages count once per process
-    "PSS": ("cpu_pss", ".txt", read_psrecord),  # shared pages count once
-}
+# RSS is summed: shared pages count once per process, in PSS once.
+_MEMORY_LOGS = {"GPU": "gpu_memory", "RSS": "cpu_memory", "PSS": "cpu_pss"}
 # Key, title, labels of the axes, and what the lines are of: a column of steps.csv, or logs of memory.
 _CHARTS = (
     ("loss", "Training loss", "", "loss", "loss"),
@@ -92,9 +88,7 @@ def _memory(run: Run, kinds: Sequence[str], most: int) -> Iterator[Line]:
     """A line per node, and per GPU: "node1 GPU 0", "node1 RSS"."""
     samples = []
     for kind in kinds:
-        prefix, suffix, read = _MEMORY_LOGS[kind]
-        for path in run.paths(prefix, suffix):
-            node, log = Path(path).name.removeprefix(prefix).removesuffix(suffix).lstrip("-"), read(path)
+        for node, log in read_logs(run, _MEMORY_LOGS[kind]).items():
             for gpu in sorted(set(log.gpu)) or [None]:
                 here = [place for place in range(len(log.mib)) if gpu is None or log.gpu[place] == gpu]
                 name = f"{node} {kind}{'' if gpu is None else f' {gpu}'}".strip()
