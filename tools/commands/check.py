@@ -12,7 +12,7 @@ from tools.errors import InputError
 from tools.logs.figures import figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill_all, sources
-from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, answers, counts, read_cell
+from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import table_definitions
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(arguments.file, cells, arguments.show)
-    for line in answers(checked, arguments.file.read_text(encoding="utf-8-sig"), arguments.show):
+    for line in prediction_lines(checked, arguments.file.read_text(encoding="utf-8-sig"), arguments.show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
-        above = [] if arguments.only else [legend, forms.form(folder)]
+        above = [] if arguments.only else [legend, forms.predictions_form(folder)]
         print("\n\n".join([*filter(None, above), *(markdown.render(table) for table in tables)]))
         return 0
     runs = chosen_runs(arguments)

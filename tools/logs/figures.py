@@ -91,7 +91,7 @@ def measure(run: Run, name: str) -> float | bool:
         LogError: a file that it is from is damaged.
     """
     asked = FIGURES[name]
-    value = read(run, asked.source).get(asked.key)
+    value = read_source(run, asked.source).get(asked.key)
     if value is None:
         raise UnavailableError(asked.missing)
     if isinstance(value, Exception):
@@ -99,7 +99,7 @@ def measure(run: Run, name: str) -> float | bool:
     return value if asked.divisor == 1 else value / asked.divisor
 
 
-def read(run: Run, source: str) -> Found:
+def read_source(run: Run, source: str) -> Found:
     """All that a source has, by key; raises as `measure` does."""
     if source not in run.parsed:
         try:
@@ -181,7 +181,7 @@ def _summary(run: Run) -> Found:
 
 def _evaluations(run: Run) -> Found:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
-    if not (losses := read(run, "summary.json").get("eval_loss")):
+    if not (losses := read_source(run, "summary.json").get("eval_loss")):
         return {}
     steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
     last = min(len(losses), steps / per_epoch if steps and per_epoch else math.inf)
@@ -193,7 +193,7 @@ def _evaluations(run: Run) -> Found:
 def _steps(run: Run) -> Found:
     if not (log := run.steps):
         return {}
-    warmup = read(run, "summary.json").get("warmup_steps", 0)
+    warmup = read_source(run, "summary.json").get("warmup_steps", 0)
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
     return {
         "steps": float(log.step.max()),
@@ -208,7 +208,7 @@ def _steps(run: Run) -> Found:
 
 def _steps_to_score(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    by_step = read(run, "summary.json").get("exact_match_by_step", {})
+    by_step = read_source(run, "summary.json").get("exact_match_by_step", {})
     try:
         counts = sorted((int(step), typed(percent, float)) for step, percent in by_step.items())
     except ValueError:
@@ -224,7 +224,7 @@ def _steps_to_score(run: Run) -> Found:
 def _timers(run: Run) -> Found:
     if "train.out" not in run.files or not run.timed:
         return {}
-    warmup = read(run, "summary.json").get("warmup_steps", 0)
+    warmup = read_source(run, "summary.json").get("warmup_steps", 0)
     parts_ms = read_timers(run.folder / "train.out").items()
     return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
 
@@ -250,7 +250,7 @@ def read_timers(path: Path | str) -> dict[str, list[float]]:
 
 def _gpu_log(run: Run) -> Found:
     """The mean is over the samples of all nodes."""
-    logs = read(run, "nvidia-smi").values()
+    logs = read_source(run, "nvidia-smi").values()
     return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
@@ -258,12 +258,12 @@ def _power(run: Run) -> Found:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
         (log.start_s + time_s, watts)
-        for log in read(run, "nvidia-smi").values()
+        for log in read_source(run, "nvidia-smi").values()
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
     found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
-    times = [read(run, "summary.json").get(name) for name in ("timed_start", "timed_end")]
+    times = [read_source(run, "summary.json").get(name) for name in ("timed_start", "timed_end")]
     if not (samples and all(times)):
         return found
     start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
@@ -273,7 +273,7 @@ def _power(run: Run) -> Found:
 
 def _energy(run: Run) -> Found:
     """Joules of the timed steps by NVML's counter."""
-    summary = read(run, "summary.json")
+    summary = read_source(run, "summary.json")
     if summary.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
         raise UnavailableError(f"under {LEAST_ENERGY_S} s")
     return summary
@@ -296,8 +296,8 @@ _OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
 _SOURCES: dict[str, Callable[[Run], Found]] = {
     "run.json": _run_json,
     "summary.json": _summary,
-    "summary.json/gpu": lambda run: read(run, "summary.json"),
-    "computed": lambda run: read(run, "summary.json"),
+    "summary.json/gpu": lambda run: read_source(run, "summary.json"),
+    "computed": lambda run: read_source(run, "summary.json"),
     "evaluations": _evaluations,
     "steps.csv": _steps,
     "answers": _steps_to_score,
@@ -311,5 +311,5 @@ _SOURCES: dict[str, Callable[[Run], Found]] = {
     "fabric": _fabric,
     "collectives": communication.counted_traffic,
     "predicted": communication.predicted_traffic,
-    "mfu": lambda run: mfu.utilisation(run, read(run, "summary.json")),
+    "mfu": lambda run: mfu.utilisation(run, read_source(run, "summary.json")),
 }

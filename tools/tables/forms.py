@@ -78,13 +78,13 @@ def questions(folder: Path) -> list[str]:
     return [" ".join(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question).split()) for question in asked]
 
 
-def form(folder: Path) -> str:
+def predictions_form(folder: Path) -> str:
     """A table with a cell for each prediction, "" if nothing is asked."""
     rows = [(f"{number}. {question}", BY_HAND) for number, question in enumerate(questions(folder), 1)]
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
-def answers(checked: Checked, text: str, show: bool) -> Iterator[str]:
+def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """A line for each prediction in a form, and below it one for each figure that the exercise's tables.toml names.
 
     Args:
