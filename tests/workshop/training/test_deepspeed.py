@@ -1,6 +1,9 @@
 """A wrong DeepSpeed configuration stops the run before anything is loaded, with the file and the place."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,3 +47,37 @@ def test_uuid_in_cuda_visible_devices_does_not_end_stages_1_and_2(monkeypatch: p
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda device: {0: (7, 80), None: (5, 80)}[device])
     ask_cuda_for_free_memory()
     assert (cuda.available_memory(0), cuda.available_memory()) == (7, 5)
+
+
+# A loss as small as a large model's gradients are; of each configuration the loss after six steps.
+SIX_STEPS_IN_FP16 = """
+import json, sys
+import deepspeed, torch
+from deepspeed.accelerator import get_accelerator
+type(get_accelerator()).is_fp16_supported = lambda self: True  # CPUs compute in it, too
+torch.distributed.init_process_group("gloo", init_method=sys.argv[1], rank=0, world_size=1)
+for path in sys.argv[2:]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    read = json.load(open(path))
+    config = {name: read[name] for name in ("fp16", "zero_optimization")}
+    config["fp16"]["enabled"] = True
+    config |= {"train_micro_batch_size_per_gpu": 8, "zero_allow_untested_optimizer": True}
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=config)
+    inputs, targets = torch.randn(8, 16, dtype=torch.half), torch.randn(8, 4)
+    for _ in range(6):
+        loss = (engine(inputs).float() - targets).square().mean()
+        engine.backward(loss / 1000)
+        engine.step()
+    print("loss", loss.item())
+"""
+
+
+def test_stage_0_in_fp16_learns_as_stage_1(tmp_path: Path) -> None:
+    """DeepSpeed 0.19.8 scales the loss for ZeRO's optimizers only, but in stage 0 also divides the gradients."""
+    configs = [str(CONFIGS / f"zero{stage}.json") for stage in (0, 1)]
+    command = [sys.executable, "-c", SIX_STEPS_IN_FP16, f"file://{tmp_path}/meeting", *configs]
+    job = subprocess.run(command, env=os.environ | {"LOCAL_RANK": "0"}, capture_output=True, text=True)
+    stage_0, stage_1 = (float(line.split()[1]) for line in job.stdout.splitlines() if line.startswith("loss "))
+    assert stage_0 < 1.2 * stage_1, job.stderr[-2000:]
