@@ -90,6 +90,8 @@ def read(
     if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
     notes += _without_effect(config)
+    if not config["zero_optimization"]["stage"] and settings.get("fp16") and config["fp16"].get("loss_scale") != 1:
+        notes.append("divides stage 0's gradients by a scale that the loss does not get; expected fp16.loss_scale 1")
     if trainer and config["zero_optimization"]["stage"] == 3:
         notes += _gather(path, config["zero_optimization"], settings.get("save", "no") != "no")
     return config, notes

@@ -13,7 +13,7 @@ from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings
+from workshop.run_folder.settings import Settings, configuration
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"
@@ -81,3 +81,6 @@ def test_stage_0_in_fp16_learns_as_stage_1(tmp_path: Path) -> None:
     job = subprocess.run(command, env=os.environ | {"LOCAL_RANK": "0"}, capture_output=True, text=True)
     stage_0, stage_1 = (float(line.split()[1]) for line in job.stdout.splitlines() if line.startswith("loss "))
     assert stage_0 < 1.2 * stage_1, job.stderr[-2000:]
+    other = changed(tmp_path, zero_optimization={"stage": 0})
+    assert "expected fp16.loss_scale 1" in configuration(settings(other, FP16="true")).notes[-1]
+    assert not configuration(settings(CONFIGS / "zero0.json", FP16="true")).notes
