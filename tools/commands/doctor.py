@@ -244,7 +244,7 @@ def space(site: Site) -> Finding:
     free_gib = shutil.disk_usage(folder).free / 2**30
     text = f"{free_gib:,.1f} GiB free in {folder}"
     if free_gib < site.space_gib:
-        text += f"; expected {site.space_gib:g} GiB (README.md has what each exercise saves)"
+        text += f"; expected {site.space_gib:g} GiB (documents/RESULTS.md has what each exercise saves)"
         return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
     return Finding("ok", text)
 

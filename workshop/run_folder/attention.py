@@ -6,7 +6,7 @@ SHORT_ROW = 512  # tokens of a row of one document, up to which `documents` is f
 
 
 def fastest_kernel(kind: str, head_size: int, packed: bool, length: int) -> str:
-    """Return the kernel of ATTENTION=auto, the fastest on a GPU (further/speed-ladder/RESULTS.md has the times).
+    """Return the kernel of ATTENTION=auto, the fastest on an H100 (rungs 11 and 12 in further/speed-ladder/RESULTS.md).
 
     Args:
         kind: the decoder's model_type.

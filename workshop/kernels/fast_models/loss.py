@@ -74,7 +74,7 @@ def _compiled() -> Any:
 def _fused_on_gpu(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Run `_loss_and_gradient` as one kernel; its ten operations would each read and write gigabytes."""
     # Any number of rows, or every batch's last chunk would be compiled anew; a fixed vocabulary, which makes the kernel
-    # 1.4 times as fast (profiles of rung 10, further/speed-ladder/RESULTS.md).
+    # 1.4 times as fast (seen in profiles of rung 10).
     for rows in (logits, targets):
         torch._dynamo.maybe_mark_dynamic(rows, 0)
     return _compiled()(logits, targets)
