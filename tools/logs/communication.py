@@ -44,7 +44,7 @@ def counted_traffic(run: Run) -> dict[str, float]:
 
 
 def predicted_traffic(run: Run) -> dict[str, float]:
-    """What a rank would send by the paper's formulas, or those of dimensions/; {} where the record lacks something."""
+    """What a rank would send by the paper's formulas, or of further/dimensions/; {} where something is not recorded."""
     record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
     if sharding.method in dimension_traffic.FORMULAS:
         return {"sent_mib": dimension_traffic.sent_bytes(record) / 2**20}

@@ -1,6 +1,6 @@
 """What a rank sends with tensor, context, pipeline or expert parallelism, by formula: Table 25, the planner's layouts.
 
-The scripts are in dimensions/. A is what passes between two layers: rows x length x hidden size, of a micro-batch.
+The scripts are in further/dimensions/. A is what passes between layers: rows x length x hidden size, of a micro-batch.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def read(
 
     Args:
         settings: by their names in small letters; one that is missing contradicts nothing.
-        trainer: False: by-hand/zero.py, where no Trainer fills in "auto" and optimizer and scheduler are the script's.
+        trainer: False: further/by-hand/, where no Trainer fills in "auto" and optimizer and scheduler are the script's.
 
     Raises:
         InputError: a key or a value that is not trained as it is written.

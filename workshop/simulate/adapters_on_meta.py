@@ -19,7 +19,7 @@ _PACKED = torch.uint8
 def with_adapters(
     model: PreTrainedModel, rank: int, dropout: float, targets: str, four_bits: bool, dtype: torch.dtype
 ) -> torch.nn.Module:
-    """The model as lora/train.py makes it: frozen, with trained adapters of this type beside its linear layers."""
+    """The model as further/lora/ makes it: frozen, with trained adapters of this type beside its linear layers."""
     from peft import LoraConfig, get_peft_model  # seconds to import
 
     if four_bits:
