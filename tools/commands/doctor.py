@@ -177,9 +177,9 @@ def gpus(site: Site) -> Finding:
 def operators(site: Site) -> Finding:
     """Check DeepSpeed's operators and the compilers that they need: c++, beside a GPU also nvcc."""
     facts = site.facts["operators"]
-    if facts["hindrance"]:
+    if facts["no_compiler"]:
         status = "error" if facts["missing"] else "warning"
-        return Finding(status, facts["hindrance"], "module load gcc cuda; or: apt-get install g++")
+        return Finding(status, facts["no_compiler"], "module load gcc cuda; or: apt-get install g++")
     if facts["missing"]:
         text = f"not compiled for {facts['for']}: {', '.join(facts['missing'])}; a first job would take minutes longer"
         return Finding("warning", text, "python -m workshop.kernels.operators")

@@ -43,12 +43,12 @@ def operator_facts() -> Facts:
     from workshop.kernels import operators
 
     missing = operators.missing(operators.EXERCISES)
-    hindrance = ""
+    no_compiler = ""
     try:
         operators.check_compiler(operators.EXERCISES)
     except InputError as error:
-        hindrance = str(error)
-    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "hindrance": hindrance}
+        no_compiler = str(error)
+    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "no_compiler": no_compiler}
 
 
 def cache_facts(names: Sequence[str]) -> list[Facts]:
