@@ -7,11 +7,12 @@ import argparse
 from contextlib import suppress
 from pathlib import Path
 
+from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
 from tools.logs.figures import figure
 from tools.logs.run import Run
-from tools.tables.fill import Cell, FilledTable, fill_all, sources
+from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables

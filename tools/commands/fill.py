@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
-from tools.errors import InputError
+from tools.errors import InputError, NoRunsError
 from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
-from tools.tables.fill import FilledTable, fill_all, left_out_lines, sources
+from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.labels import blank_tables, meaning, tiny_views
 from tools.tables.markdown import Table
-from tools.tables.repository import exercise_folder
+from tools.tables.repository import exercise_folder, no_runs
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
 _TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
@@ -66,6 +66,15 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
         _print_hints(filled, left_out_lines(wanted, runs, command), [run for run in runs if run.problem], arguments)
     return 0
+
+
+def fill_all(tables: list[Table], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
+    """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
+    filled = [fill(table, runs) for table in tables]
+    if any(table.runs for table in filled):
+        return filled
+    lines = left_out_lines(tables, runs, command)
+    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
 
 
 def _where_read(tables: list[Table]) -> str:

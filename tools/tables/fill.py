@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from tools.errors import InputError, NoRunsError, UnavailableError
+from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import COMPARISONS
 from tools.tables.labels import Label, blank_cells, run_conditions
 from tools.tables.markdown import Table
-from tools.tables.repository import no_runs
 from tools.tables.selection import NOT_MEASURED, Selection
 from workshop.run_folder.plural import counted
 
@@ -129,17 +127,6 @@ def _cell(select: Selection, asked: Label) -> Cell:
         if run.state != "completed":
             select.notes.append(f"{run.folder}: {run.state.upper()}{': ' + run.reason if run.reason else ''}")
     return Cell(text, value, figure, tuple(dict.fromkeys(select.used)))
-
-
-def fill_all(
-    tables: Sequence[Table], runs: list[Run], logs: list[Path], nothing: str, command: str
-) -> list[FilledTable]:
-    """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
-    filled = [fill(table, runs) for table in tables]
-    if any(table.runs for table in filled):
-        return filled
-    lines = left_out_lines(tables, runs, command)
-    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
 
 
 def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
