@@ -1,8 +1,11 @@
 """The settings of the three scripts, checked without torch."""
 
+import os
+import shlex
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
+from workshop.run_folder.configuration import BY_HAND
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings, setting
 
@@ -25,4 +28,4 @@ class ByHandSettings(GPTSettings):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_config(self) -> None:
-        Settings.check_config(self)
+        Settings.check_config(self, f"{BY_HAND}/{shlex.split(os.environ['LAUNCHER_ARGUMENTS'])[0]}")

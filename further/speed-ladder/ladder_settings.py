@@ -8,7 +8,7 @@ from typing import Any
 
 from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
+from workshop.run_folder.settings import Settings, boolean, choice, configuration, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
@@ -54,12 +54,26 @@ class LadderSettings(Settings):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
     def check_config(self) -> None:
-        super().check_config()
         if self.rung.startswith("peer_") != (os.environ["LAUNCHER"] == "peers.slurm"):
             raise InputError(
                 f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
+        config = configuration(self).values if self.config else {}
+        zero, deepcompile = config.get("zero_optimization"), config.get("compile", {}).get("deepcompile")
+        if zero and self.float8 != "none":
+            raise InputError(f"FLOAT8={self.float8}: {self.config} is DeepSpeed's; expected FSDP2, DDP or one GPU")
+        if zero and zero["stage"] == 3 and self.compile and not deepcompile:
+            raise InputError(
+                f"COMPILE=true: {self.config} is ZeRO-3, whose hooks gather parameters inside the blocks that we "
+                "compile; expected COMPILE=false, stage 0, 1 or 2, or ds_configs/tuning/zero3_deepcompile.json"
+            )
+        if self.switches and config.get("version") == 1:
+            raise InputError(
+                f"{self.switches}: {self.config} is FSDP1, which rebuilds the modules that these change; expected "
+                "version 2"
+            )
+        super().check_config()
 
     @property
     def switches(self) -> str:
@@ -71,27 +85,12 @@ class LadderSettings(Settings):
 
 
 def sharding_arguments(settings: LadderSettings, gpu: bool) -> dict[str, Any]:
-    """Return the Trainer's arguments for the launcher's ZeRO, FSDP or DDP configuration; {} without one.
-
-    Raises InputError where the rung cannot work with it.
-    """
+    """Return the Trainer's arguments for the launcher's ZeRO, FSDP or DDP configuration; {} without one."""
     from workshop.training import fsdp  # torch with it; the launcher reads settings without
 
-    arguments, path = fsdp.sharding_arguments(settings, gpu), Path(settings.config)
-    if "deepspeed" in arguments and settings.float8 != "none":
-        raise InputError(f"FLOAT8={settings.float8}: {path} is DeepSpeed's; expected FSDP2, DDP or one GPU")
-    config = arguments.get("deepspeed", {})
-    if config.get("compile", {}).get("deepcompile"):
+    arguments = fsdp.sharding_arguments(settings, gpu)
+    if arguments.get("deepspeed", {}).get("compile", {}).get("deepcompile"):
         arguments["torch_compile"] = True  # accelerate has DeepSpeed's engine compile the whole model
-    elif settings.compile and config.get("zero_optimization", {}).get("stage") == 3:
-        raise InputError(
-            f"COMPILE=true: {path} is ZeRO-3, whose hooks gather parameters inside the blocks that we compile; "
-            "expected COMPILE=false, stage 0, 1 or 2, or ds_configs/tuning/zero3_deepcompile.json"
-        )
-    if settings.switches and arguments.get("fsdp_config", {}).get("version") == 1:
-        raise InputError(
-            f"{settings.switches}: {path} is FSDP1, which rebuilds the modules that these change; expected version 2"
-        )
     return arguments
 
 

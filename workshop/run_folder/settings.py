@@ -210,11 +210,11 @@ class Settings:
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
-    def check_config(self) -> None:
+    def check_config(self, exercise: str = "") -> None:
         """Reject mistakes in the configuration file; print notes on keys without effect."""
         if not self.config:
             return
-        found = configuration(self)
+        found = configuration(self, exercise)
         if found.needs_gpu and not has_gpu():
             raise InputError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
         for note in found.notes:

@@ -163,11 +163,12 @@ def test_what_cannot_work_is_refused(
     model: str | dict[str, Any], switches: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(REPO / "further/speed-ladder")
+    monkeypatch.setenv("LAUNCHER", "ladder_torchrun.slurm")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
     environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches
     with pytest.raises(InputError, match=message):
         settings = LadderSettings.from_environment(environment)
-        sharding_arguments(settings, gpu=False)
+        settings.check_config()
         check_rung(settings)
 
 
