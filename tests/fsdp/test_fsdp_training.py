@@ -69,6 +69,9 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
             # The same global batch: what an epoch has seen so far is counted in batches.
             own = {"RESUME_FROM": str(newest(died / "bloom-qa-finetuned")), "GRAD_ACC": str(4 // count)}
             trainings.append(of(config, died, **own))
+            if count == 1:
+                less = die_after(folder / config, "checkpoint-3", folder / "half the batch")
+                trainings.append(of(config, less, RESUME_FROM=str(newest(less / "bloom-qa-finetuned")), MAX_STEPS="4"))
         ranks.train(trainings, ranks=count)
     return folder
 
@@ -107,6 +110,12 @@ def test_run_goes_on_in_its_folder_also_on_another_number_of_processes(runs: Pat
     sharded = (died / "bloom-qa-finetuned/checkpoint-3/pytorch_model_fsdp_0").is_dir()
     assert sharded == (config == "full_shard_sharded_state")
     assert losses(died) == pytest.approx(losses(runs / config), abs=1e-5)
+
+
+def test_fewer_processes_do_not_halve_the_batch_without_a_word(runs: Path) -> None:
+    said = [line for line in (runs / "half the batch/train.out").read_text().splitlines() if "effective" in line]
+    assert said == ["warning: effective batch 4, but 8 up to checkpoint-3; GRAD_ACC=4 would keep it"]
+    assert "effective batch" not in (runs / "full_shard, resumed on 1/train.out").read_text()
 
 
 @pytest.mark.parametrize("config", ["full_shard", "full_shard_sharded_state", "full_shard_checkpointing"])

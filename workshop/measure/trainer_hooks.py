@@ -22,7 +22,7 @@ from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
-from workshop.training.saving import CheckpointWriter
+from workshop.training.saving import CheckpointWriter, warn_of_other_batch
 from workshop.training.sharding import ShardingRecorder, class_name
 from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
 from workshop.training.without_gpu import shard_over_gloo
@@ -53,9 +53,11 @@ def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
     of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
     """
     prepare_operators(arguments.deepspeed)
-    state = Path(settings.resume_from, "trainer_state.json")
-    if settings.resume_from and 0 < settings.max_steps <= json.loads(state.read_text())["global_step"]:
-        arguments.max_steps, arguments.num_train_epochs = -1, 0
+    if settings.resume_from:
+        checkpoint = Path(settings.resume_from)
+        warn_of_other_batch(checkpoint, arguments)
+        if 0 < settings.max_steps <= json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]:
+            arguments.max_steps, arguments.num_train_epochs = -1, 0
     shard_over_gloo(arguments)
     keep_wandb_local(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)

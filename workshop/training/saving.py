@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
@@ -34,6 +34,22 @@ MOST_TIME_SHARE = 0.01
 # (further/resilience/RESULTS.md). A slower disk costs more than the share once; the second save then waits longer.
 FIRST_SAVE_S = 1.0
 FIRST_SAVE_S_PER_PARAMETER = 2.2e-8
+
+
+def effective_batch(args: TrainingArguments) -> int:
+    """Return the rows of all ranks in one optimizer step."""
+    return args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+
+
+def warn_of_other_batch(checkpoint: Path, args: TrainingArguments) -> None:
+    """Warn on rank 0 of another effective batch than up to the checkpoint, as with fewer GPUs."""
+    if args.process_index or not (checkpoint / checkpoints.MANIFEST).exists():
+        return
+    batch = effective_batch(args)
+    if (saved := checkpoints.manifest(checkpoint).get("effective_batch", batch)) != batch:
+        grad_acc, rest = divmod(saved * args.gradient_accumulation_steps, batch)
+        kept = "no GRAD_ACC keeps it" if rest else f"GRAD_ACC={grad_acc} would keep it"
+        print(f"warning: effective batch {batch}, but {saved} up to {checkpoint.name}; {kept}", flush=True)
 
 
 class CheckpointWriter(TrainerCallback):
@@ -204,6 +220,7 @@ class CheckpointWriter(TrainerCallback):
             shares,
             step=step,
             world_size=args.world_size,
+            effective_batch=effective_batch(args),
             fixed_world_size=zero.get("stage", 0) > 0,
             train_runtime_s=self.trained_before_s + trained_s,
         )
