@@ -96,7 +96,8 @@ DAMAGED = [
     ("config.json", {"hidden_size": "64"}, "cannot load it .*expected int, got str"),
     ("config.json", {"model_type": "bert"}, "bert sees the tokens to predict"),
     ("config.json", {}, "cannot load it .*config.json' is not a valid JSON file"),
-    ("model.safetensors", {}, "cannot load it .*header too small"),
+    ("model.safetensors", {}, "cannot load it .model.safetensors of 0 bytes .*header too small"),
+    ("pytorch_model.bin", {}, "cannot load it .pytorch_model.bin of 0 bytes cannot be read: EOFError"),
 ]
 
 
@@ -105,6 +106,8 @@ def test_folder_that_is_no_whole_decoder_is_refused(tmp_path: Path, file: str, c
     small("llama").save_pretrained(tmp_path)
     changed = json.dumps(json.loads((tmp_path / "config.json").read_text()) | changes) if changes else ""
     (tmp_path / file).write_text(changed)
+    if file.endswith(".bin"):  # Transformers prefers safetensors
+        (tmp_path / "model.safetensors").unlink()
     own = {"MODEL_NAME": str(tmp_path), "MODEL_INIT": "random" if "bert" in message else "pretrained"}
     with pytest.raises(InputError, match=f"^MODEL_NAME='{tmp_path}': {message}"):
         load_model(Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample"))

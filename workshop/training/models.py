@@ -1,15 +1,17 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
 import copy
+import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
@@ -18,6 +20,12 @@ from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import SHAPES, model_path
 from workshop.run_folder.schema import Model
 from workshop.run_folder.settings import Settings, configuration
+
+WEIGHTS: list[tuple[str, Callable[[Path], Any]]] = [  # a model's files, and what reads their beginning
+    ("model*.safetensors", lambda file: safe_open(file, "pt")),
+    ("pytorch_model*.bin", lambda file: torch.load(file, "meta", weights_only=True).keys()),
+    ("*.index.json", lambda file: json.loads(file.read_text())),
+]
 
 
 def find_gpu(settings: Settings) -> bool:
@@ -33,8 +41,25 @@ def _loading(model_name: str) -> Iterator[None]:
     """Raises InputError for what Transformers cannot read or build."""
     try:
         yield
-    except (OSError, ValueError, LookupError, ImportError, SafetensorError, StrictDataclassError) as error:
-        raise hub_error(f"MODEL_NAME='{model_name}'", model_name, error) from error
+    except Exception as error:
+        damaged = _damaged_file(Path(model_name))
+        if not damaged and not isinstance(
+            error, OSError | ValueError | LookupError | ImportError | SafetensorError | StrictDataclassError
+        ):
+            raise
+        raise hub_error(f"MODEL_NAME='{model_name}'", model_name, damaged or error) from error
+
+
+def _damaged_file(folder: Path) -> ValueError | None:
+    """Return an error that names the folder's first file of weights that cannot be read."""
+    for file in sorted(file for pattern, *_ in WEIGHTS for file in folder.glob(pattern)):
+        read = next(read for pattern, read in WEIGHTS if file.match(pattern))
+        try:
+            read(file)
+        except Exception as error:
+            why = type(error).__name__ if file.suffix == ".bin" else error  # PyTorch would advise to unpickle it
+            return ValueError(f"{file.name} of {file.stat().st_size:,} bytes cannot be read: {why}")
+    return None
 
 
 def shape_config(model_name: str) -> Any:
