@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from workshop.run_folder.configuration import Configuration
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Kind, Settings, boolean, positive, real, setting
 
@@ -39,7 +40,7 @@ class GPTSettings(Settings):
                 "expected at most as many"
             )
 
-    def check_config(self) -> None:
+    def check_config(self, exercise: str = "") -> Configuration | None:
         """Accept it: CONFIG is a rule of weak scaling, which weak_scaling.py checks."""
 
 

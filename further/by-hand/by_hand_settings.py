@@ -5,7 +5,7 @@ import shlex
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.run_folder.configuration import BY_HAND
+from workshop.run_folder.configuration import BY_HAND, Configuration
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings, setting
 
@@ -27,5 +27,5 @@ class ByHandSettings(GPTSettings):
             if value := getattr(self, name):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
-    def check_config(self) -> None:
-        Settings.check_config(self, f"{BY_HAND}/{shlex.split(os.environ['LAUNCHER_ARGUMENTS'])[0]}")
+    def check_config(self, exercise: str = "") -> Configuration | None:
+        return Settings.check_config(self, f"{BY_HAND}/{shlex.split(os.environ['LAUNCHER_ARGUMENTS'])[0]}")

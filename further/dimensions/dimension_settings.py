@@ -1,12 +1,16 @@
 """The settings of the five scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
+from workshop.run_folder.configuration import Configuration
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import Kind, boolean, choice, count, setting, world_size
@@ -46,7 +50,12 @@ class DimensionSettings(ByHandSettings):
     @classmethod
     def of(cls, dimension: str) -> Self:
         """The settings of one of the scripts, from the environment."""
-        return cls.from_environment(os.environ | {"DIMENSION": dimension})
+        return cls.from_environment(os.environ | {"LAUNCHER_ARGUMENTS": f"{dimension}.py"})
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
+        script = Path(shlex.split(environ["LAUNCHER_ARGUMENTS"])[0])
+        return super().from_environment({**environ, "DIMENSION": script.stem}, env_file)
 
     def check(self) -> None:
         super().check()
@@ -58,7 +67,7 @@ class DimensionSettings(ByHandSettings):
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
 
-    def check_config(self) -> None:
+    def check_config(self, exercise: str = "") -> Configuration | None:
         _, size = self.layout(world_size())
         if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
             found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
+from workshop.run_folder.configuration import Configuration
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, boolean, choice, configuration, count, positive, setting
+from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
@@ -53,13 +54,14 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_config(self) -> None:
+    def check_config(self, exercise: str = "") -> Configuration | None:
         if self.rung.startswith("peer_") != (os.environ["LAUNCHER"] == "peers.slurm"):
             raise InputError(
                 f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
-        config = configuration(self).values if self.config else {}
+        found = super().check_config(exercise)
+        config = found.values if found else {}
         zero, deepcompile = config.get("zero_optimization"), config.get("compile", {}).get("deepcompile")
         if zero and self.float8 != "none":
             raise InputError(f"FLOAT8={self.float8}: {self.config} is DeepSpeed's; expected FSDP2, DDP or one GPU")
@@ -73,7 +75,7 @@ class LadderSettings(Settings):
                 f"{self.switches}: {self.config} is FSDP1, which rebuilds the modules that these change; expected "
                 "version 2"
             )
-        super().check_config()
+        return found
 
     @property
     def switches(self) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
 
 MANY = "error: TRAIN_SIZE='many' (env_vars.sh:17, or set in your shell): expected a whole number of at least 1"
 MISTYPED = "error: your shell sets BATCHSIZE=2 (did you mean BATCH_SIZE?), GPUPERNODE=1 (did you mean GPUS_PER_NODE?)"
+STATES = {"OPTIMIZER": "adamw_torch_8bit"}
+WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
 ONE_GPU = "trains on one GPU, but this job has 2; expected --nodes=1 --gpus-per-node=1"
 ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --nodes=1, or a launcher for several:"
 
@@ -64,6 +67,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"OUTPUT_DIR": "{tmp}/out"}, "/out': checkpoint-500 of another run is there; expected"),
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),
         (BASELINE, {"RESUME_RUN": "{tmp}/out"}, "/out': no run.json there; expected a run folder"),
+        pytest.param(BASELINE, STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm '--time=1:00:00': nothing reads argument 1; expected"),
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),

@@ -17,10 +17,10 @@ from tools.errors import InputError
 from tools.logs.run import is_mine
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
-from tools.plan.submitted_lines import configuration_of, fits
+from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
-from tools.submit.submitted import STATES, runs_of
+from tools.submit.submitted import STATES, check, runs_of
 from tools.tables.repository import ROOT
 from workshop.run_folder.exercises import find_exercise, repository_of
 from workshop.run_folder.plural import counted
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("nothing to do")
         return 0
     for line in due:
-        configuration_of(line)  # what its job would refuse is not queued
+        check(line)  # what its job would refuse is not queued
     due = _willing(due, arguments)
     if arguments.dry_run:
         verb = "run here" if local else "queue"

@@ -1,17 +1,21 @@
 """Finds the runs of a submission by what run.json records, not in a list that could be wrong."""
 
+import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import utf8_lines
 from workshop.run_folder.exercises import repository_of
-from workshop.run_folder.settings import defaults
+from workshop.run_folder.settings import defaults, settings_class
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}
@@ -93,14 +97,32 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     return settings_of(submission.exercise, submission.settings | submission.argument_settings, nodes, gpus)
 
 
+def check(submission: Submission) -> None:
+    """Raises InputError for what the line's job would refuse: its settings are read as the job reads them."""
+    exercise, config = submission.exercise, submission.config_path
+    nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
+    environment = _environment(exercise, submission.settings | submission.argument_settings, nodes, gpus)
+    environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
+    environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
+    try:
+        with patch.dict(os.environ, environment):
+            settings = settings_class(exercise).from_environment(env_file=exercise / "env_vars.sh")
+            settings.check_config(exercise.name)
+    except InputError as error:
+        raise InputError(f"{submission.place}: {error}") from None
+
+
 def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:
     """The same for settings that are not a line's."""
-    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(repository_of(exercise))}
-    variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set
-    environment = _read_once(exercise / "env_vars.sh", variables) | variables
-    default_of = defaults()
+    environment, default_of = _environment(exercise, given, nodes, gpus_per_node), defaults()
     names = {*known_settings(exercise), *default_of} - OPERATIONAL
     return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
+
+
+def _environment(exercise: Path, given: Mapping[str, str], nodes: int, gpus_per_node: int) -> dict[str, str]:
+    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(repository_of(exercise))}
+    variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set
+    return _read_once(exercise / "env_vars.sh", variables) | variables
 
 
 def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
 from workshop.run_folder.exercises import reads_argument
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import Settings, count
+from workshop.run_folder.settings import count, has_gpu, settings_class
 from workshop.run_folder.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
@@ -44,21 +43,20 @@ def check_arguments(shell: Mapping[str, str]) -> None:
         )
 
 
-def settings_class(exercise: Path) -> type[Settings]:
-    """Return the exercise's settings class: the last one of its *settings.py, else the workshop's."""
-    for path in exercise.glob("*settings.py"):
-        classes = [kind for kind in vars(import_module(path.stem)).values() if isinstance(kind, type)]
-        return [kind for kind in classes if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
-    return Settings
-
-
 def check_settings(shell: Mapping[str, str]) -> None:
     """Raises InputError for what the training would refuse at its start and can be checked without torch."""
     for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
         if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
             raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
-    run_dir = {"RUN_DIR": "made when all is well"}
-    settings_class(Path.cwd()).from_environment({**shell, **run_dir}).check_config()
+    settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
+    if "8bit" in settings.optimizer and not find_spec("torchao"):
+        raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
+    if not (found := settings.check_config()):
+        return
+    if found.needs_gpu and not has_gpu():
+        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+    for note in found.notes:
+        print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
 
 
 def warn_without_reporter(shell: Mapping[str, str]) -> None:

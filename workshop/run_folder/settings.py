@@ -10,12 +10,12 @@ in env_vars.sh that nothing reads is an error, and so is a value that does not f
 import ctypes
 import os
 import re
+import runpy
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
-from importlib.util import find_spec
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,7 @@ from workshop.run_folder.checkpoints import is_of
 from workshop.run_folder.configuration import Configuration, read_configuration
 from workshop.run_folder.env_file import assignments
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.exercises import exercises_with
 from workshop.run_folder.model_file import model_file
 from workshop.run_folder.printable import one_line
 
@@ -205,20 +206,15 @@ class Settings:
         if self.optimizer not in self.optimizers:
             expected = " or ".join(self.optimizers)
             raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
-        if "8bit" in self.optimizer and not find_spec("torchao"):
-            raise InputError(f"OPTIMIZER={self.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
-    def check_config(self, exercise: str = "") -> None:
-        """Reject mistakes in the configuration file; print notes on keys without effect."""
-        if not self.config:
-            return
-        found = configuration(self, exercise)
-        if found.needs_gpu and not has_gpu():
-            raise InputError(f"{self.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
-        for note in found.notes:
-            print(f"note: {Path(self.config).name} {note}", file=sys.stderr)
+    def check_config(self, exercise: str = "") -> Configuration | None:
+        """Return the configuration that is trained; None without one. Raises InputError for mistakes in its file.
+
+        Args: exercise: its folder's name; "": the current one's.
+        """
+        return configuration(self, exercise) if self.config else None
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
@@ -265,6 +261,15 @@ class Settings:
             if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
                 values[name] = Path(value).name
         return values
+
+
+def settings_class(exercise: Path) -> type[Settings]:
+    """Return the exercise's settings class: the last one of its *settings.py, else the workshop's."""
+    sys.path += map(str, exercises_with("*settings.py"))  # one may build on another's
+    for path in exercise.glob("*settings.py"):
+        kinds = [kind for kind in runpy.run_path(str(path), run_name=path.stem).values() if isinstance(kind, type)]
+        return [kind for kind in kinds if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
+    return Settings
 
 
 def defaults() -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +120,6 @@ FLEX = SWITCHES | {"ATTENTION": "flex"}
 DROPOUT = {"model_type": "llama", "attention_dropout": 0.1}
 TENSORWISE = {"FLOAT8": "tensorwise", "BF16": "true"}
 DEEPCOMPILE = "ds_configs/tuning/zero3_deepcompile.json"
-STATES = {"OPTIMIZER": "adamw_torch_8bit"}
-WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
@@ -151,7 +148,6 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
         ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: nothing here trains with it"),
-        pytest.param("bloom", STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
         ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
         ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),

@@ -133,10 +133,11 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
 ) -> None:
     exercise = make_exercise(tmp_path, f"{line}\n")
     (exercise / "run.slurm").write_text('#!/bin/bash\nstart_run() { :; }\nstart_run "$1"\n' + LAUNCHER)
+    (exercise / "ladder_settings.py").symlink_to(REPO / "further/speed-ladder/ladder_settings.py")
     (exercise / ".env").touch()
     (exercise / "1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')
     env_file = exercise / "env_vars.sh"
-    env_file.write_text('export RUNG="${RUNG:-}"\nsource "$RUNG.env"\n' + env_file.read_text())
+    env_file.write_text('export RUNG="${RUNG:-0}"\nsource "${RUNG#0}.env"\n' + env_file.read_text())
     make_run("r1", {"exercise": "ex", "settings": settings} | record)
     submit()
     assert len(records(logs)) == (1 if skipped else 2)
@@ -154,6 +155,25 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
         output, _ = runner.communicate(timeout=120)
     assert {one.name for one in tmp_path.glob("*-[123]")} == {"begun-1", "ended-1"}
     assert runner.returncode == 130 and "1 cancelled, 2 not started" in output
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("BATCH_SIZE=eight baseline/baseline.slurm", "BATCH_SIZE='eight' ("),
+        ("FP16=true BF16=true fsdp/multi_gpu.slurm", "FP16=true and BF16=true: expected"),
+        ("deepspeed-zero3-offload/run.slurm --steps few", "MAX_STEPS='few' ("),
+        ("CP_SIZE=2 further/dimensions/dimensions.slurm tp.py", "CP_SIZE=2: only cp.py reads it"),
+        ("further/by-hand/by_hand.slurm zero.py fsdp_configs/full_shard.json", "no file of DeepSpeed; expected"),
+        ("RUNG=7_compile further/speed-ladder/ladder_deepspeed.slurm ds_configs/zero3.json", "zero3.json is ZeRO-3"),
+    ],
+)
+def test_line_that_its_job_would_refuse_is_not_queued(tmp_path: Path, logs: Path, capsys, line: str, told: str) -> None:
+    (tmp_path / "runs.txt").write_text(f"{line}\n")
+    assert main(["submit", "--list", str(tmp_path / "runs.txt"), "--logs", str(logs), "--local"]) == 2
+    error = capsys.readouterr().err
+    assert re.match(r"error: \S+/runs\.txt:1 \(\S+\): ", error) and told in error
+    assert not [*logs.iterdir()]
 
 
 def test_K1_mistyped_setting_or_exercise_queues_nothing(submit, tmp_path, logs, monkeypatch, capsys) -> None:
