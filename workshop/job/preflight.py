@@ -7,7 +7,6 @@ exercise's settings and its configuration file.
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,6 +19,7 @@ from workshop.run_folder.errors import InputError, no_package
 from workshop.run_folder.exercises import reads_argument
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import count, has_gpu, settings_class
+from workshop.run_folder.slurm_job import job_line
 from workshop.run_folder.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
@@ -87,8 +87,7 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
     job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
     if not job or (repo / "snapshot.json").exists():
         return
-    answer = subprocess.run(["scontrol", "show", "job", job], capture_output=True, text=True).stdout
-    if not (submitted := re.search(r"SubmitTime=(\d\S+)", answer)):
+    if not (submitted := re.search(r"SubmitTime=(\d\S+)", job_line(job))):
         return
     since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
     config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []

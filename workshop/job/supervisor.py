@@ -29,6 +29,7 @@ from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import read_run_record
 from workshop.run_folder.settings import defaults
+from workshop.run_folder.slurm_job import job_line
 
 TOLD_TO_END = 143
 
@@ -198,8 +199,7 @@ class Supervisor:
         never_begins = json.dumps(read_run_record(self.run_dir)).count(NOT_BEGUN) > self.restarts
         if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
             return
-        answer = subprocess.run(["scontrol", "show", "job", self.job], capture_output=True, text=True)
-        if re.search(r"\bRequeue=1", answer.stdout):
+        if re.search(r"\bRequeue=1", job_line(self.job)):
             print(f"queued again: scontrol requeue {self.job}", flush=True)
             subprocess.run(["scontrol", "requeue", self.job])
 
