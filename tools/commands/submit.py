@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -98,8 +97,8 @@ def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
     if arguments.dry_run:
         print(f"would {'run here' if local else 'queue'}  {shlex.join([*([] if local else options), *command])}")
         return 0
-    if local:
-        return subprocess.run(["bash", *command], env=environment).returncode
+    if local:  # this process becomes the launcher: subprocess.run would kill it a moment after Ctrl-C
+        os.execvpe("bash", ["bash", *command], environment)
     environment = slurm.site_options(Path(environment["SHARDLAB"])) | environment
     print(f"job {slurm.sbatch(options, command, environment)}")
     return 0
@@ -253,11 +252,12 @@ def _run_here(tasks: list[local_runs.Task], logs: Path) -> int:
     if completed := [line for line, state in ended if state == "completed"]:
         print("fill the tables:")
         _print_next(completed, logs)
-    stopped = [line for line, state in ended if state in ("preempted", "timeout")]
-    if commands := [command for line in stopped if (command := next_command(runs_of(line, find_runs(logs)), []))]:
+    stopped = [line for line, state in ended if state in ("preempted", "timeout", "cancelled")]
+    following = [next_command(runs_of(line, find_runs(logs)), "") for line in stopped]
+    if commands := [command for command in following if "--resume" in command]:
         print("continue the runs that were stopped, each in its own folder:")
         here = " --local" if slurm.available() else ""  # without it the run would be queued
-        print("\n".join(f"  {command}{here if '--resume' in command else ''}" for command in commands))
+        print("\n".join(f"  {command}{here}" for command in commands))
     return _INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 

@@ -1,5 +1,6 @@
 """Without SLURM: one run after the other on this machine."""
 
+import os
 import re
 import signal
 import subprocess
@@ -19,7 +20,7 @@ Task = tuple[Submission, Sequence[str], Mapping[str, str]]
 
 
 def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
-    """The state in which each task's run ended, and whether Ctrl-C or SIGTERM ended what was going on.
+    """The state in which each task's run ended, and whether Ctrl-C, SIGTERM or SIGHUP ended what was going on.
 
     Args:
         outputs: a folder for what the launchers print, as SLURM's files.
@@ -27,7 +28,7 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
     outputs.mkdir(parents=True, exist_ok=True)
     states = ["not started"] * len(tasks)
     told: list[int] = []  # noted, not raised: the launcher must end its training
-    endings = (signal.SIGINT, signal.SIGTERM)
+    endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda got, _: told.append(got)) for number in endings}
     try:
         for number, (submission, command, environment) in enumerate(tasks, 1):
@@ -38,28 +39,28 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
             begin_s = time.monotonic()
             with output.open("wb") as stream:
                 options = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
-                process = subprocess.Popen(command, env=environment, **options)
-            while process.poll() is None and not told:
+                # Not in the terminal's session: a second signal would end the training before it has saved.
+                process = subprocess.Popen(command, env=environment, start_new_session=True, **options)
+            handed_on = 0
+            while process.poll() is None:
+                for one in told[handed_on:]:
+                    os.killpg(process.pid, one)
+                    handed_on += 1
                 time.sleep(_POLL_S)
-            if told:  # the launcher ends its training and writes down that it was cancelled
-                process.terminate()
-                process.wait()
-                states[number - 1] = "cancelled"
-            else:
-                states[number - 1] = _state(output, process.returncode)
-                print(_told(submission, states[number - 1], time.monotonic() - begin_s, output), flush=True)
+            states[number - 1] = _state(output, process.returncode, "cancelled" if told else "failed")
+            print(_told(submission, states[number - 1], time.monotonic() - begin_s, output), flush=True)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     return states, bool(told)
 
 
-def _state(output: Path, exit_code: int) -> str:
+def _state(output: Path, exit_code: int, otherwise: str) -> str:
     """What run.json says; a launcher that stopped before it made a run folder has only its exit code."""
     if exit_code and (announced := _RUN_FOLDER.search(output.read_text(errors="replace"))):
         state = read_run(Path(announced[1])).state
-        return state if state not in ("completed", "running", "unreadable") else "failed"
-    return "failed" if exit_code else "completed"
+        return state if state not in ("completed", "running", "unreadable") else otherwise
+    return otherwise if exit_code else "completed"
 
 
 def _told(submission: Submission, state: str, took_s: float, output: Path) -> str:

@@ -145,15 +145,18 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
 
 def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: Path) -> None:
     exercise = make_exercise(tmp_path, "run.slurm 1\nrun.slurm 2\nrun.slurm 3\n")
-    launcher = f"#!/bin/bash\ntrap 'touch {tmp_path}/ended-$1; exit 143' TERM\ntouch {tmp_path}/begun-$1\n"
-    (exercise / "run.slurm").write_text(launcher + "while :; do sleep 0.1; done\n")
+    launcher = f"#!/bin/bash\ntrap 'echo told >> {tmp_path}/ended-$1' INT TERM\ntouch {tmp_path}/begun-$1\n"
+    saves = f"until [ -f {tmp_path}/ended-$1 ]; do sleep 0.1; done; sleep 1; exit 143\n"
+    (exercise / "run.slurm").write_text(launcher + saves)
     command = [sys.executable, "-m", "tools", "submit", str(exercise), "--logs", str(logs), "--local"]
     environment = os.environ | {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": ""}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as runner:
+    options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, env=environment, **options) as runner:
         wait_until((tmp_path / "begun-1").exists)
-        runner.send_signal(signal.SIGINT)
+        os.killpg(runner.pid, signal.SIGINT)  # as a terminal does, to all that run in it
         output, _ = runner.communicate(timeout=120)
     assert {one.name for one in tmp_path.glob("*-[123]")} == {"begun-1", "ended-1"}
+    assert (tmp_path / "ended-1").read_text() == "told\n", "a second signal ends the training before it has saved"
     assert runner.returncode == 130 and "1 cancelled, 2 not started" in output
 
 
