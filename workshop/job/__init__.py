@@ -10,8 +10,8 @@ last step.
 | USR1 | SLURM before the time limit (`--signal`) | saves | it saves and ends; the job queues itself again | timeout |
 | USR1 | | has not begun | it is ended; the job queues itself again | timeout |
 | USR1 | | saves nothing | nothing: it trains until the limit | |
-| TERM, INT | `scancel`, preemption; Ctrl-C | saves | it saves and ends | cancelled, preempted |
-| TERM, INT | | otherwise | it is ended | cancelled, preempted |
-| TERM, INT | a second time | | it is ended at once | cancelled |
+| TERM, INT, HUP | `scancel`, preemption; Ctrl-C; a closed terminal | saves | it saves and ends | cancelled, preempted |
+| TERM, INT, HUP | | otherwise | it is ended | cancelled, preempted |
+| TERM, INT, HUP | a second time | | it is ended at once | cancelled |
 | KILL | SLURM after KillWait, `kill -9` | | loggers and training end with it | lost, until you resume the run |
 """

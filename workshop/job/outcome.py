@@ -179,7 +179,7 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
     if control.finished:
         return _ended("completed", "")
     if saved := control.saved:
-        told = {"USR1": "timeout", "INT": "cancelled"}.get(signal)
+        told = {"USR1": "timeout", "INT": "cancelled", "HUP": "cancelled"}.get(signal)
         state = slurm_state() or told or ("cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted")
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if signal == "USR1":

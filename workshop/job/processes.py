@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-JOB_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD)
+JOB_SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD]
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it; a blocked signal would come all the same
+    JOB_SIGNALS.append(signal.SIGHUP)
 KILL_AFTER_S = 10  # for processes that end neither by themselves nor after SIGTERM
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h

@@ -22,7 +22,7 @@ from workshop.job import owner
 from workshop.job.node import one_per_node
 from workshop.job.outcome import NOT_BEGUN, begin, record_end
 from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
-from workshop.job.terminal import follow
+from workshop.job.terminal import follow, show
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.env_file import exported
@@ -94,12 +94,12 @@ class Supervisor:
             hosts = os.environ["DEEPSPEED_HOSTS"].split()
             slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
-        print(f"run folder: {self.run_dir}", flush=True)
+        show(f"run folder: {self.run_dir}")
         return found
 
     def say(self, text: str) -> None:
         """Print on the terminal and into train.out."""
-        print(text, flush=True)
+        show(text)
         with (self.run_dir / "train.out").open("a") as file:
             file.write(f"{text}\n")
 
@@ -134,7 +134,7 @@ class Supervisor:
             if self.noticed:
                 self.ended, self.again = False, True
                 return code
-            print(shown(ended))
+            show(shown(ended))
             self.begin(checkpoint)
         return code
 
@@ -182,12 +182,12 @@ class Supervisor:
             self.received = name.removeprefix("SIG")
         running = self.step is not None and self.step.poll() is None
         if running and self.control.tell():
-            print(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once", flush=True)
+            show(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once")
         elif number != signal.SIGUSR1:
             self.ended |= running
         elif not self.control.lines():
             self.ended = self.again = True
-            print(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended", flush=True)
+            show(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended")
         if running and self.ended:
             os.killpg(self.step.pid, signal.SIGTERM)
         # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
@@ -200,17 +200,17 @@ class Supervisor:
         if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
             return
         if re.search(r"\bRequeue=1", job_line(self.job)):
-            print(f"queued again: scontrol requeue {self.job}", flush=True)
+            show(f"queued again: scontrol requeue {self.job}")
             subprocess.run(["scontrol", "requeue", self.job])
 
     def end(self, code: int) -> int:
         notice = "USR1" if self.noticed and (self.ended or self.control.saved) else ""
         ended = record_end(self.run_dir, code, self.received or notice, by_itself=not self.ended)
         if ended["state"] != "completed":
-            print(shown(ended), flush=True)
+            show(shown(ended))
         self.requeue()
         if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
-            print(f"evidence: {self.run_dir}", flush=True)
+            show(f"evidence: {self.run_dir}")
         return read_run_record(self.run_dir)["exit_code"]
 
 

@@ -20,7 +20,7 @@ _STAMP = re.compile(r"^\[[\d:, -]+\] \[[A-Z]+\] (\[\S+\] )?")  # DeepSpeed's
 # One node needs no list of hosts, and the launcher counts its GPUs. The Trainer leaves accumulation to DeepSpeed.
 # bitsandbytes has an optional kernel for inference on the CPU.
 _LEFT_OUT = re.compile(
-    r"^\s*$|^wandb: (?!ERROR|WARNING)|^\[[\d:, -]+\] \[INFO\]|Setting accelerator to CPU\."
+    r"^\s*$|^(?:\x1b\[[\d;]*m)*wandb\S*: (?!ERROR|WARNING)|^\[[\d:, -]+\] \[INFO\]|Setting accelerator to CPU\."
     r"|There were missing keys in the checkpoint model loaded: \['lm_head\.weight'\]"
     r"|Unable to find hostfile, will proceed with training with local resources"
     r"|Detected VISIBLE_DEVICES=\S+ but ignoring it"
@@ -65,8 +65,13 @@ def lines(output: Path, offset: int, over: threading.Event) -> Iterator[str]:
 
 def follow(output: Path, offset: int, over: threading.Event) -> None:
     """Print the lines that are shown until the step is over."""
+    for line in readable(lines(output, offset, over)):
+        show(line)
+
+
+def show(text: str) -> None:
+    """Print a line. Where the output is closed or its disk full, nothing is shown any more; the training continues."""
     try:
-        for line in readable(lines(output, offset, over)):
-            print(line, flush=True)
-    except BrokenPipeError:  # output closed; the training continues
+        print(text, flush=True)
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,6 +37,7 @@ def started(
     script = f"""
 import os, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also under nohup
 from workshop.job import supervisor
 class Supervisor(supervisor.Supervisor):
     "as it is"
@@ -125,7 +126,7 @@ def test_exit_code_0_without_the_trainings_end_mark_is_a_failure_and_is_started_
     assert (code, *ended(record), record["exit_code"]) == (1, *no_end)
 
 
-NOTICE, TERM, INT = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT"))
+NOTICE, TERM, INT, HUP = (f"kill -{name} $LAUNCHER_PID" for name in ("USR1", "TERM", "INT", "HUP"))
 RECEIVED = "the launcher received SIGTERM"
 KILLED = "a rank or its launcher was killed (SIGKILL), and not by the supervisor"
 FULL = "OSError: [Errno 28] No space left on device"  # which was recorded as a preemption
@@ -152,6 +153,7 @@ RECORDED = (
         (f"{TRAINS}; {SAVES} {TERM}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo '{FULL}'; exit 1", {}, 1, "failed", FULL, True),
         (f"{TRAINS}; {SAVES} {INT}; {TOLD}", {}, 143, "cancelled", f"SIGINT: {SAVED}", True),
+        (f"{TRAINS}; {SAVES} {HUP}; {TOLD}", {}, 143, "cancelled", f"SIGHUP: {SAVED}", True),
         (f"{RECORDED} && {TRAINS}; {TOLD}", {}, 143, "preempted", f"SIGTERM: {SAVED}", True),
         (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} echo over >> .control; {FINISHED}", {}, 0, "completed", "", True),
         (f"{TRAINS}; {SAVES} {TERM}; {STOPPED} {TERM}; exec sleep 60", {}, 143, "cancelled", RECEIVED, True),
@@ -159,7 +161,13 @@ RECORDED = (
     ids=[
         *("check fails", "cancelled between two steps", "notice before the run folder", "notice before the training"),
         *("notice while it imports", "notice, saves nothing", "notice, saves", "told, saves", "told, disk full"),
-        *("Ctrl-C, saves", "its unfinished checkpoint is left alone", "told after its last step", "second signal"),
+        *(
+            "Ctrl-C, saves",
+            "terminal closed, saves",
+            "its unfinished checkpoint is left alone",
+            "told after its last step",
+            "second signal",
+        ),
     ],
 )
 def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
@@ -169,6 +177,15 @@ def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(
     assert (ended_with, *ended(record)) == (code, state, reason)
     assert (only_run(tmp_path) / "started").exists() == starts
     assert ("the training saves a checkpoint and ends" in shown) == (SAVES in training)
+
+
+def test_outcome_is_recorded_although_the_output_is_closed(tmp_path: Path) -> None:
+    """Ctrl-C ends a `tee` of the output, and a terminal that is closed takes nothing more."""
+    launched = started(tmp_path, f"{SAVES} {INT}; {TOLD}")
+    launched.stdout.close()
+    assert launched.wait(timeout=120) == 143
+    record = json.loads((only_run(tmp_path) / "run.json").read_text())
+    assert ended(record) == ("cancelled", f"SIGINT: {SAVED}")
 
 
 def test_rank_that_is_killed_while_it_saves_is_the_cause_and_the_job_queues_itself_again(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wro
     ours = "warning: nvidia-smi not found: no GPU memory log"
     errors = ["error (rank 0): no", "error (rank 1): no"]
     assert shown(first, first.replace("04,547", "05,001"), ours, ours, *errors) == [first, ours, *errors]
-    assert shown("wandb: ", "wandb: Run summary:", "wandb: ERROR no room") == ["wandb: ERROR no room"]
+    coloured = "\x1b[1;34mwandb\x1b[0m: Find logs at: "  # as W&B's process writes where the training was told to end
+    assert shown("wandb: ", "wandb: Run summary:", coloured, "wandb: ERROR no room") == ["wandb: ERROR no room"]
     printed = [
         "[2026-11-22 13:23:48,047] [INFO] [launch.py:158:main] nnodes=1, num_local_procs=2",
         "[2026-11-22 17:08:26,422] [WARNING] [real_accelerator.py:213:get_accelerator] Setting accelerator to CPU. If",
