@@ -124,6 +124,13 @@ def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path, launc
     assert ran.stderr == f"error: {submitted} was submitted, but {would_run} would run; {advice}\n"
 
 
+def test_job_from_a_wrong_folder_says_where_to_start_it(tmp_path: Path) -> None:
+    """Bash alone said `../workshop/launch.sh: No such file or directory`."""
+    (tmp_path / "slurm_script").write_text((REPO / BASELINE).read_text())
+    job = run("bash", "slurm_script", cwd=tmp_path, code=1, SLURM_SUBMIT_DIR=str(tmp_path))
+    assert job.stderr.splitlines()[-1] == f"error: in {tmp_path}; expected bash or sbatch in the repository"
+
+
 MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 UUID = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 
