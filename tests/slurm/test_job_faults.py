@@ -36,7 +36,7 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Jobs to each of which its fault has come, and which are on their way to their end."""
     folder = tmp_path_factory.mktemp("drills")
     # With one GPU each, every job has a node for itself.
-    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=6, gpus_per_node=1) as cluster:
+    with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=7, gpus_per_node=1) as cluster:
 
         def started(name: str, fault: str = "time_limit", options: str = "", **settings: str) -> Job:
             settings = DRILL | {"FAULT": fault} | settings
@@ -47,7 +47,8 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         jobs |= {
             "limit": submit(cluster, folder / "limit", "fsdp/single_gpu.slurm", **sleeping(folder / "sleeps")),
             "late": started("late", "none", "--hold", **held_back(folder)),
-            "cancelled": started("cancelled", "cancelled"),
+            # SLURM's SIGTERM reaches every process of a step: torchrun, ranks, W&B's process.
+            "cancelled": started("cancelled", "cancelled", "--nodes=2", REPORT_TO="wandb"),
             "node": started("node", "node_off"),
         }
         # Its port, which follows from its id, is taken by somebody who does not answer.

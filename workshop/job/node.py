@@ -27,8 +27,19 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from workshop.job.processes import JOB_SIGNALS, KILL_AFTER_S, end_descendants, exit_code, lead_job, runs, started
+from workshop.job.processes import (
+    JOB_SIGNALS,
+    KILL_AFTER_S,
+    descendants,
+    end_descendants,
+    exit_code,
+    lead_job,
+    runs,
+    started,
+)
 from workshop.run_folder.control import Control
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
 def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:
@@ -112,20 +123,26 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     lead_job()
     training = started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
-    told_s = 0.0
+    control, saving, told_s = Control(Path(os.environ["RUN_DIR"])), False, 0.0
     while runs(training):
         left_s = max(0.0, told_s + KILL_AFTER_S - time.monotonic())
         got = signal.sigtimedwait(JOB_SIGNALS, left_s) if told_s else signal.sigwaitinfo(JOB_SIGNALS)
         if got is None:
             break
-        if got.si_signo in (signal.SIGTERM, signal.SIGINT):
+        if got.si_signo not in ENDINGS:
+            continue
+        if "SLURM_STEP_ID" in os.environ and control.saves and not saving:
+            saving = True  # SLURM has told every process of the step, and the ranks save (training/saving.py)
+        else:
             told_s = told_s or time.monotonic()
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
         process.terminate()
     for process in loggers:
         process.wait()
-    end_descendants(Control(Path(os.environ["RUN_DIR"])).at_end)
+    while saving and not control.at_end and descendants() and not signal.sigtimedwait(ENDINGS, 0.1):
+        pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
+    end_descendants(control.at_end)
     training.wait()
     return exit_code(training)
 

@@ -30,6 +30,12 @@ class Control:
         return text.rpartition("starting\n")[2].splitlines()
 
     @property
+    def saves(self) -> bool:
+        """True from the training's first to its last step if it saves when it is told to stop."""
+        lines = self.lines()
+        return "saves" in lines and "over" not in lines
+
+    @property
     def told(self) -> bool:
         """True if the training was told to stop and is not over."""
         lines = self.lines()
@@ -52,8 +58,7 @@ class Control:
 
     def tell(self) -> bool:
         """Tell the training to save and end; return whether it will."""
-        lines = self.lines()
-        if "saves" not in lines or "stop" in lines or "over" in lines:
+        if not self.saves or "stop" in self.lines():
             return False
         self.say("stop")
         return self.told

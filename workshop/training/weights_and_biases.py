@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
-from transformers.integrations import INTEGRATION_TO_CALLBACK
+from transformers.integrations import INTEGRATION_TO_CALLBACK, WandbCallback
 
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings
@@ -30,11 +30,23 @@ def reporters(settings: Settings) -> list[str]:
     return [name for name in names if name != "wandb" or settings.wandb_mode != "disabled"] or ["none"]
 
 
+class LocalWandbCallback(WandbCallback):
+    """Reports until W&B's process ends: SLURM's SIGTERM ends it, too, while the training still saves."""
+
+    def on_log(self, *given: Any, **named: Any) -> None:
+        try:
+            super().on_log(*given, **named)
+        except Exception as error:
+            print(f"warning: nothing goes to Weights & Biases any more ({type(error).__name__})", flush=True)
+            self._wandb = None  # as where it is not installed
+
+
 def keep_wandb_local(settings: Settings, arguments: TrainingArguments) -> None:
     """Have W&B's client write into the run's folder and talk to nobody during the training.
 
     For runs that report to W&B themselves or by DeepSpeed's monitor.
     """
+    INTEGRATION_TO_CALLBACK["wandb"] = LocalWandbCallback
     if "wandb" in arguments.report_to or (arguments.deepspeed or {}).get("wandb", {}).get("enabled"):
         os.environ.setdefault("WANDB_PROJECT", settings.experiment_name)
         # A resumed run is the same run there. Its repeated steps are in it twice, in steps.csv once.
@@ -49,8 +61,11 @@ def report_summary(settings: Settings, summary: dict[str, Any], timeout_s: float
     if not (run := getattr(sys.modules.get("wandb"), "run", None)):
         return
     folder, state = Path(run.dir).parent, "offline"
-    run.summary.update(summary)
-    run.finish()
+    try:
+        run.summary.update(summary)
+        run.finish()
+    except Exception as error:
+        return print(f"warning: Weights & Biases has no summary ({type(error).__name__})")
     if settings.wandb_mode == "online":
         options = {"env": os.environ | {"WANDB_MODE": "online"}, "stdin": subprocess.DEVNULL, "capture_output": True}
         try:

@@ -31,6 +31,15 @@ def test_run_says_how_to_send_it(run_of_client, capsys, tmp_path: Path) -> None:
     assert capsys.readouterr().out == f"Weights & Biases: offline; send it with `{command}`\n"
 
 
+def test_training_ends_well_although_the_clients_process_has_ended(run_of_client, capsys) -> None:
+    def finish() -> None:
+        raise ConnectionResetError("Connection lost")
+
+    run_of_client.finish = finish
+    report_summary(settings(), {})
+    assert capsys.readouterr().out == "warning: Weights & Biases has no summary (ConnectionResetError)\n"
+
+
 @pytest.mark.parametrize(
     ("client", "said"),
     [("exit 0", "sent\n"), ("exit 1", "(CalledProcessError); send"), ("exec sleep 600", "(TimeoutExpired); send")],
