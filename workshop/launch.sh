@@ -20,8 +20,7 @@ find_launcher() {
     export LAUNCHER=$(basename "$0")
     [ ! -f "$LAUNCHER" ] && [ -n "${SLURM_JOB_ID:-}" ] || return 0
     # For an array's last task scontrol lists all tasks: read the first. Arguments follow the path.
-    local script folder
-    script=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *Command=/{s///p;q}')
+    local folder script=$(scontrol show job "$SLURM_JOB_ID" | sed -n '/^ *Command=/{s///p;q}')
     until [ -f "$script" ] || [ "$script" = "${script% *}" ]; do script=${script% *}; done
     LAUNCHER=$(basename "$script")
     folder=$(cd "$(dirname "$script")" && pwd -P) || return 0
@@ -45,6 +44,9 @@ activate_python() {
 # jobs on one node cannot meet.
 rendezvous() {
     local name limit visible=(${CUDA_VISIBLE_DEVICES//,/ })
+    [ -z "${SLURM_JOB_ID:-}" ] || [ -n "${SLURMD_NODENAME:-}" ] ||  # salloc's shell is often on the login node
+        die "this shell is on no node of job $SLURM_JOB_ID; expected sbatch, or \`srun --pty bash\` before it"
+    [ "${SLURM_STEP_NUM_TASKS:-1}" = 1 ] || die "srun starts $SLURM_STEP_NUM_TASKS launchers; expected --ntasks=1"
     for name in GPUS_PER_NODE EMULATED_NODES; do
         [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || die "$name='${!name}': expected a whole number of at least 1"
     done
@@ -83,10 +85,9 @@ start_run() {
     find_launcher
     export CONFIG=${1:-}
     relative_to_submission DATASET EVAL_DATASET MODEL_NAME TOKENIZER_NAME RESUME_FROM RESUME_RUN LOG_DIR CONFIG
-    if [ -n "$CONFIG" ]; then
-        [ -f "$CONFIG" ] || die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
-        CONFIG=$(realpath "$CONFIG")
-    fi
+    [ -z "$CONFIG" ] || [ -f "$CONFIG" ] ||
+        die "configuration '$CONFIG': no such file; expected one of:" $(ls ./*.json ./*_configs/*.json)
+    CONFIG=${CONFIG:+$(realpath "$CONFIG")}
     # Site settings first, then the exercise's; a variable that is already set wins over both.
     [ -f "$REPO/cluster.env" ] && source "$REPO/cluster.env"
     rendezvous && source ./env_vars.sh && activate_python || exit 1
@@ -107,9 +108,8 @@ start_run() {
 
 # For exercises without parallelism: several processes would be several trainings in one run folder.
 one_gpu() {
-    [ "$((NNODES * NPROC_PER_NODE))" = 1 ] ||
-        die "$(basename "$PWD") trains on one GPU, but this job has $((NNODES * NPROC_PER_NODE));" \
-            "expected --nodes=1 --gpus-per-node=1"
+    local gpus=$((NNODES * NPROC_PER_NODE))
+    [ "$gpus" = 1 ] || die "${PWD##*/} trains on one GPU, but this job has $gpus; expected --nodes=1 --gpus-per-node=1"
 }
 
 # For launchers that start one node's processes only: on several, each node would train alone.

@@ -53,6 +53,7 @@ MANY = "error: TRAIN_SIZE='many' (env_vars.sh:17, or set in your shell): expecte
 MISTYPED = "error: your shell sets BATCHSIZE=2 (did you mean BATCH_SIZE?), GPUPERNODE=1 (did you mean GPUS_PER_NODE?)"
 STATES = {"OPTIMIZER": "adamw_torch_8bit"}
 WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
+SEVERAL_TASKS = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node1", "SLURM_STEP_NUM_TASKS": "2"}
 ONE_GPU = "trains on one GPU, but this job has 2; expected --nodes=1 --gpus-per-node=1"
 ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --nodes=1, or a launcher for several:"
 
@@ -72,6 +73,8 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
+        ("fsdp/multi_gpu.slurm", {"SLURM_JOB_ID": "7"}, "this shell is on no node of job 7; expected sbatch"),
+        ("fsdp/multi_gpu.slurm", SEVERAL_TASKS, "srun starts 2 launchers; expected --ntasks=1"),
         ("benchmark/benchmark.slurm", {"SLURM_ARRAY_TASK_ID": "37"}, "of submit.txt: expected --gpus-per-node=2"),
         ("benchmark/benchmark.slurm", {}, "expected a configuration, or a job array whose tasks are lines"),
         ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
