@@ -27,16 +27,8 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from workshop.job.processes import (
-    JOB_SIGNALS,
-    KILL_AFTER_S,
-    descendants,
-    end_descendants,
-    exit_code,
-    lead_job,
-    runs,
-    started,
-)
+from workshop.job import processes
+from workshop.job.processes import JOB_SIGNALS, started
 from workshop.run_folder.control import Control
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
@@ -120,12 +112,12 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     """Run `command`; return its exit code. Args: logged_pid: process whose memory is logged; None: the command's."""
     end_earlier()
     os.environ["STARTED_BY_NODE"] = os.environ.get("SLURM_NODEID", "0")
-    lead_job()
+    processes.lead_job()
     training = started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
     control, saving, told_s = Control(Path(os.environ["RUN_DIR"])), False, 0.0
-    while runs(training):
-        left_s = max(0.0, told_s + KILL_AFTER_S - time.monotonic())
+    while processes.runs(training):
+        left_s = max(0.0, told_s + processes.KILL_AFTER_S - time.monotonic())
         got = signal.sigtimedwait(JOB_SIGNALS, left_s) if told_s else signal.sigwaitinfo(JOB_SIGNALS)
         if got is None:
             break
@@ -140,11 +132,11 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
         process.terminate()
     for process in loggers:
         process.wait()
-    while saving and not control.at_end and descendants() and not signal.sigtimedwait(ENDINGS, 0.1):
+    while saving and not control.at_end and processes.descendants() and not signal.sigtimedwait(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
-    end_descendants(control.at_end)
+    processes.end_descendants(control.at_end)
     training.wait()
-    return exit_code(training)
+    return processes.exit_code(training)
 
 
 def on_own_gpus(command: list[str]) -> list[str]:

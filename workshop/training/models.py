@@ -1,9 +1,8 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
 import copy
-import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,6 @@ from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import SHAPES, model_path
 from workshop.run_folder.schema import Model
 from workshop.run_folder.settings import Settings, configuration
-
-WEIGHTS: list[tuple[str, Callable[[Path], Any]]] = [  # a model's files, and what reads their beginning
-    ("model*.safetensors", lambda file: safe_open(file, "pt")),
-    ("pytorch_model*.bin", lambda file: torch.load(file, "meta", weights_only=True).keys()),
-    ("*.index.json", lambda file: json.loads(file.read_text())),
-]
 
 
 def find_gpu(settings: Settings) -> bool:
@@ -52,10 +45,12 @@ def _loading(model_name: str) -> Iterator[None]:
 
 def _damaged_file(folder: Path) -> ValueError | None:
     """Return an error that names the folder's first file of weights that cannot be read."""
-    for file in sorted(file for pattern, *_ in WEIGHTS for file in folder.glob(pattern)):
-        read = next(read for pattern, read in WEIGHTS if file.match(pattern))
+    for file in sorted([*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")]):
         try:
-            read(file)
+            if file.suffix == ".bin":
+                torch.load(file, "meta", weights_only=True).keys()
+            else:
+                safe_open(file, "pt")
         except Exception as error:
             why = type(error).__name__ if file.suffix == ".bin" else error  # PyTorch would advise to unpickle it
             return ValueError(f"{file.name} of {file.stat().st_size:,} bytes cannot be read: {why}")
