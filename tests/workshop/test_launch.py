@@ -81,6 +81,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("further/by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "which cannot split 1 GPU"),
         ("further/by-hand/by_hand.slurm fsdp.py ds_configs/zero2.json", {}, "a file of DeepSpeed; expected"),
         ("further/by-hand/by_hand.slurm zero.py fsdp_configs/full_shard.json", {}, "no file of DeepSpeed; expected"),
+        ("further/by-hand/by_hand.slurm zero.py ds_configs/zero3.json", {"OPTIMIZER": "muon"}, "zero3.json is ZeRO-3"),
         ("further/resilience/drill.slurm", {"FAULT": "rank_killed", "MAX_STEPS": "25"}, "FAULT_STEP=25: the training"),
         ("further/dimensions/dimensions.slurm tp.py", {"CP_SIZE": "2"}, "CP_SIZE=2: only cp.py reads it"),
         ("deepspeed-single-gpu/deepspeed.slurm own.json", {}, "own.json: nothing reads 'zero_stage'"),

@@ -86,14 +86,17 @@ def read(
     if config.get("compile", {}).get("deepcompile") and settings and not settings.get("compile"):
         raise InputError(f"{path}: compile.deepcompile needs COMPILE=true of the speed ladder; expected it left out")
     notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
-    notes += _check_stage(path, config["zero_optimization"])
-    if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in config["zero_optimization"]:
+    zero = config["zero_optimization"]
+    notes += _check_stage(path, zero)
+    if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in zero:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
+    if settings.get("optimizer") == "muon" and zero["stage"] == 3 and zero.get("reduce_scatter", True):
+        raise InputError(f"OPTIMIZER=muon: {path} is ZeRO-3; expected stage 1 or 2, or reduce_scatter false beside it")
     notes += _without_effect(config)
-    if not config["zero_optimization"]["stage"] and settings.get("fp16") and config["fp16"].get("loss_scale") != 1:
+    if not zero["stage"] and settings.get("fp16") and config["fp16"].get("loss_scale") != 1:
         notes.append("divides stage 0's gradients by a scale that the loss does not get; expected fp16.loss_scale 1")
-    if trainer and config["zero_optimization"]["stage"] == 3:
-        notes += _gather(path, config["zero_optimization"], settings.get("save", "no") != "no")
+    if trainer and zero["stage"] == 3:
+        notes += _gather(path, zero, settings.get("save", "no") != "no")
     return config, notes
 
 
