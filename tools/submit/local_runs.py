@@ -29,6 +29,7 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
     states = ["not started"] * len(tasks)
     told: list[int] = []  # noted, not raised: the launcher must end its training
     endings = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    endings = [number for number in endings if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores SIGHUP
     before = {number: signal.signal(number, lambda got, _: told.append(got)) for number in endings}
     try:
         for number, (submission, command, environment) in enumerate(tasks, 1):
