@@ -69,14 +69,14 @@ rendezvous() {
     export NNODES NPROC_PER_NODE MASTER_ADDR MASTER_PORT RDZV_ID DEEPSPEED_HOSTS SLURM_NODEID=${SLURM_NODEID:-0}
 }
 
-# Relative paths, also globs and slices after a colon, are relative to the folder of the submission.
+# Relative paths, also globs and slices after a colon, are relative to the folder of the submission. LOG_DIR may be new.
 relative_to_submission() {
     local name path from=${SLURM_SUBMIT_DIR:-$OLDPWD}
     for name in "$@"; do
         [ "$name" = CONFIG ] && [ -f "$REPO/snapshot.json" ] && from=$REPO  # the snapshot has a copy
         path=${!name:-}
         [ -e "$from/$path" ] || path=${path%%:*}
-        [ -n "$path" ] && { [ -e "$from/$path" ] || compgen -G "$from/$path" > /dev/null; } &&
+        [ "$path" ] && { [[ $name$path == LOG_DIR[!/]* || -e $from/$path ]] || compgen -G "$from/$path" > /dev/null; } &&
             export "$name=$(realpath -m "$from/$path")${!name#"$path"}"
     done
 }
