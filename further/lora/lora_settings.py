@@ -1,6 +1,7 @@
 """The speed ladder's settings, and the method: full fine-tuning, LoRA or QLoRA."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ladder_settings import LadderSettings
 from workshop.run_folder.errors import InputError
@@ -25,3 +26,14 @@ class LoraSettings(LadderSettings):
             )
         if self.method == "qlora" and self.float8 != "none":
             raise InputError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")
+
+    def targets_in(self, model: Any) -> list[str]:
+        """Return LORA_TARGETS. Raises InputError for a name that no layer has: peft would leave it out silently."""
+        names = self.lora_targets.replace(",", " ").split()
+        layers = [f".{name}" for name, layer in model.named_modules() if hasattr(layer, "weight")]
+        for name in names:
+            if not any(layer.endswith(f".{name}") for layer in layers):
+                expected = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
+                found = f"LORA_TARGETS={self.lora_targets}: no layer is called {name}"
+                raise InputError(f"{found}; expected out of {expected}")
+        return names

@@ -68,7 +68,7 @@ def main() -> None:
             lora_alpha=settings.lora_alpha,
             lora_dropout=settings.lora_dropout,
             # all-linear: of any family, whatever its layers' names; not the head
-            target_modules=settings.lora_targets.split(",") if settings.lora_targets else "all-linear",
+            target_modules=settings.targets_in(model) or "all-linear",
         )
         # The adapters in fp32, as full fine-tuning has its weights; DeepSpeed keeps its own fp32 copy of bf16 ones.
         model = get_peft_model(model, adapters, autocast_adapter_dtype=not arguments.deepspeed)

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from lora_settings import LoraSettings
 from tests.launching import PATH, REPO, die_after, losses, record
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
+from workshop.run_folder.errors import InputError
 from workshop.training.models import blocks_of
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
@@ -116,3 +119,12 @@ def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
     found = {(record(run)["settings"]["method"], record(run)["settings"]["seed"]) for run in tmp_path.glob("lora/*")}
     assert found == {(method, seed) for method in ("full", "lora", "qlora") for seed in (42, 43, 44)}
     assert all("exact_match" in (run / "summary.json").read_text() for run in tmp_path.glob("lora/*"))
+
+
+def test_misspelt_layer_is_not_left_out_silently() -> None:
+    """peft adapts the layers that it finds, and the record named both."""
+    settings = SimpleNamespace(lora_targets="q_proj, v_prj")
+    with pytest.raises(InputError, match=r"no layer is called v_prj; expected out of .*, v_proj"):
+        LoraSettings.targets_in(settings, small("llama"))
+    settings.lora_targets = "q_proj, v_proj"
+    assert LoraSettings.targets_in(settings, small("llama")) == ["q_proj", "v_proj"]
