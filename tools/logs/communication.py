@@ -73,7 +73,8 @@ def muon_numbers(rows: int, columns: int) -> int:
 def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) -> list[float]:
     """The parts of P that a rank sends in a step: gathering weights, scattering gradients, adding up copies.
 
-    Args: sharding: "all_reduces": stages 1 and 2 scatter gradients by an all-reduce, as DeepSpeed does by default.
+    Args: sharding: "all_reduces": stages 1 and 2 scatter gradients by an all-reduce, as DeepSpeed does by default;
+        "kept": the share of the weights that stage 3 keeps from the forward to the backward pass.
 
     Raises:
         UnavailableError: there is no formula for the method.
@@ -92,7 +93,7 @@ def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) ->
         case "zero2":  # gradients in every micro-batch
             return [ring, accumulation * scatter]
         case "zero3":  # and weights for each forward and each backward pass
-            return [2 * accumulation * ring, accumulation * ring]
+            return [(2 - sharding.get("kept", 0)) * accumulation * ring, accumulation * ring]
         case "fsdp2":  # gradients once; weights as in stage 3, or kept from the forward to the backward pass
             gathers = (2 if sharding.get("reshard_after_forward") else 1) * accumulation
             # HYBRID_SHARD: each rank adds up its part of the gradients with the same part of the other copies.

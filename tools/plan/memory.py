@@ -14,7 +14,7 @@ from math import ceil
 from typing import Any
 
 from tools.plan.constants import FORMULAS, CudaContext
-from tools.plan.workload import MAX_LIVE_PARAMETERS, Strategy, Workload
+from tools.plan.workload import Strategy, Workload
 
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
 WORKSPACE_BYTES = 65 << 20
@@ -143,8 +143,7 @@ def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
     parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
-    live = width * zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS)
-    fixed: Terms = {"gathered weights": min(weight_bytes(step, width), live)}
+    fixed: Terms = {"gathered weights": min(weight_bytes(step, width), width * strategy.live_parameters)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).

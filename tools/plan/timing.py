@@ -17,7 +17,7 @@ from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
 from tools.plan.memory import trained, weight_bytes
-from tools.plan.workload import MAX_LIVE_PARAMETERS, Strategy, Workload
+from tools.plan.workload import Strategy, Workload
 from workshop.run_folder.offload import moved_bytes
 
 _TERMS = FORMULAS["step_time_s"]
@@ -69,8 +69,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
             found[what] for place in places for name, found in step["operations"][place].items() if name in classes
         )
 
-    # ZeRO-3 keeps what it gathered for the forward pass, up to this many parameters.
-    kept = min(1, strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS) / step["parameters"])
+    zero3_passes = accumulation * (2 - _kept(strategy, step)) * (method == "zero3")
     rate, bandwidth = gpu.flops_per_s(precision) / workload.filled, gpu.memory_gb_per_s * 1e9 / workload.filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
     products = "matrix product", "expert product", "fp32 product"
@@ -105,7 +104,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "launches": count("launches", *every, places=alone) + _DEQUANTIZING * count("launches", "dequantize"),
         "compiled_blocks": step["blocks"] * accumulation * compiled,
         "zero_gradients": tensors * {"zero1": 1, "zero2": accumulation}.get(method, 0),
-        "zero3_modules": step["parameter_modules"] * accumulation * (2 - kept) * (method == "zero3"),
+        "zero3_modules": step["parameter_modules"] * zero3_passes,
         "zero3_gathers": (2 * step["parameter_tensors"] + tensors) * accumulation * (method == "zero3" and several),
         "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
         "fsdp_updates": tensors * method.startswith("fsdp"),
@@ -129,6 +128,11 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     }
 
 
+def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
+    """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
+    return min(1, strategy.live_parameters / step["parameters"])
+
+
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     """Bytes per step: what a rank sends in its node, what a node sends to the others.
 
@@ -144,6 +148,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         "method": method,
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
+        "kept": _kept(strategy, step),
         # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,

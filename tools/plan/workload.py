@@ -36,6 +36,8 @@ class Strategy:
     width = property(lambda self: 2 if self.half else 4)
     # DeepSpeed's own part of the configuration; {} without it.
     zero = property(lambda self: self.config.get("zero_optimization", {}))
+    # Gathered parameters that ZeRO-3 keeps for their next use.
+    live_parameters = property(lambda self: self.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
     # Its offload_optimizer; {} where it is left out or null, by which DeepSpeed means the same.
     optimizer = property(lambda self: self.zero.get("offload_optimizer") or {})
     # Whether FSDP frees a block's gathered weights between its forward and its backward pass.

@@ -12,6 +12,7 @@ import pytest
 
 from tests.launching import REPO, run
 from tools.__main__ import main
+from tools.logs.communication import counted_traffic
 from tools.logs.runs import find_runs
 from tools.plan import measured
 
@@ -53,11 +54,14 @@ def test_states_that_a_save_holds_are_in_the_cpu_memory_of_the_plan() -> None:
     assert max(map(abs, errors.values())) < 10
 
 
-def test_loop_without_a_trainer_takes_the_memory_that_was_measured() -> None:
+def test_loop_without_a_trainer_takes_the_memory_and_sends_the_bytes_that_were_measured() -> None:
     cases = measured.cases(find_runs(REFERENCE / "h200x4-2026-11-22b", experiment="by-hand"))
     assert len(cases) == 24
     errors = sorted(abs(case.error_percent("peak_allocated_mib")) for case in cases)
     assert errors[-2] < 3 and errors[-1] < 8  # the last: ZeRO-2's textbook reduction, accumulating
+    for case in cases:  # ZeRO-3 was said to gather weights twice that it keeps
+        if "textbook" not in (case.runs[0].record.config or "") and (counted := counted_traffic(case.runs[0])):
+            assert case.predicted.traffic[0] / 2**20 == pytest.approx(counted["sent_mib"], rel=0.001)
 
 
 def test_simulation_shows_a_bar_at_once_and_ends_with_ctrl_c_without_a_traceback(tmp_path: Path) -> None:
