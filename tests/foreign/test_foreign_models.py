@@ -5,6 +5,7 @@ The planner answers for the model, or says why not.
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import model_file, most_positions
 from workshop.run_folder.settings import Settings
 from workshop.simulate import tensor_bytes
 from workshop.training.generation import answer_questions
@@ -74,6 +76,15 @@ def test_model_is_planned_or_refused_with_a_reason(name: str, monkeypatch: pytes
             assert first.prediction.verdict == "fits"
             # peft refuses some layers, bitsandbytes others: that costs their rows.
             assert {one.method for one in others if one.error} <= {"LoRA", "QLoRA"}
+
+
+@pytest.mark.parametrize("name", ["biogpt", "codegen", "gpt_neo", "opt", "persimmon", "stablelm", "xglm"])
+def test_row_beyond_the_table_of_positions_is_refused_and_only_there(name: str) -> None:
+    """Only n_positions was known: OPT was planned with rows that end its job on the GPU."""
+    most, config = most_positions(model_file(str(MODELS / name))), AutoConfig.from_pretrained(MODELS / name)
+    assert most == (None if name in ("persimmon", "stablelm", "xglm") else config.max_position_embeddings)
+    with pytest.raises(IndexError) if most else nullcontext():
+        AutoModelForCausalLM.from_config(config)(torch.ones(1, config.max_position_embeddings + 1, dtype=torch.long))
 
 
 @pytest.mark.parametrize("name", VERDICTS)

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from importlib.util import find_spec
 from itertools import product
 from math import ceil, inf
 from pathlib import Path
@@ -24,7 +23,7 @@ from tools.plan.submitted_lines import exercise_settings, read_values
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
-from workshop.run_folder.model_file import SHAPES, model_file
+from workshop.run_folder.model_file import SHAPES, library_source, model_file, most_positions
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -80,7 +79,7 @@ class Question:
         kind = model.get("model_type")
         if kind not in (_causal_models() or {kind}):
             raise InputError(f"{given}: {kind} is no decoder of Transformers; expected a causal language model")
-        if self.length > (most := model.get("n_positions", self.length)):
+        if self.length > (most := most_positions(model) or self.length):
             raise InputError(f"--length {self.length}: {self.model} has {most} positions; expected at most that")
         for name in ("gpus", "nodes", "length", "batch"):
             if getattr(self, name) < 1:
@@ -276,9 +275,8 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
 
 
 def _causal_models() -> set[str]:
-    """Types that Transformers makes a decoder of, from its source: to import it takes seconds. Empty without it."""
-    library = find_spec("transformers")
-    source = Path(library.origin).with_name("models") / "auto/modeling_auto.py" if library else Path("none")
-    text = source.read_text() if source.is_file() else ""
-    listed = text.partition("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES = ")[2].partition("\n)\n")[0]
-    return set(re.findall(r'\("([\w-]+)", "', listed))
+    """Types that Transformers makes a decoder of, and that do not see the tokens to predict. Empty without it."""
+    text = library_source("models/auto/modeling_auto")
+    listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
+    causal, masked = (set(re.findall(r'\("([\w-]+)", "', names.partition("\n)\n")[0])) for names in listed)
+    return causal - masked

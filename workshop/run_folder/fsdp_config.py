@@ -10,12 +10,12 @@ neither (erratum K3). Here a key that nothing reads is an error, and so is one t
 
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.json_file import checked, read_kinds, words
+from workshop.run_folder.model_file import modeling_source
 from workshop.run_folder.plural import counted
 
 _TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))
@@ -85,15 +85,11 @@ def check_blocks(path: Path, config: dict[str, Any], model: Mapping[str, Any]) -
 
     Args: model: its config.json; {} if it is not known yet, and then nothing is checked.
     """
-    names, kind = config.get("transformer_layer_cls_to_wrap"), str(model.get("model_type")).removesuffix("_text")
-    library = find_spec("transformers")  # not imported: seconds, and torch with it
-    file = Path(library.origin).parent / f"models/{kind}/modeling_{kind}.py" if library else Path("none")
-    if not names or not file.is_file():
+    if not (names := config.get("transformer_layer_cls_to_wrap")) or not (source := modeling_source(model)):
         return
-    source = file.read_text()
     block = found[1] if (found := re.search(r"_no_split_modules = \[[\s\"']*(\w+)", source)) else names[0]
     if block not in names or any(f"class {name}(" not in source for name in names):
         raise InputError(
-            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are {block}; "
-            "expected them, or the key left out"
+            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model "
+            f"({model['model_type']}) are {block}; expected them, or the key left out"
         )

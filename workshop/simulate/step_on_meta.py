@@ -25,6 +25,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import most_positions
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps
@@ -94,7 +95,7 @@ def build(shape: StepShape) -> torch.nn.Module:
     Raises InputError for rows longer than a table of learnt positions, which only a GPU would find.
     """
     config = _config(shape)
-    if shape.max_length > (most := getattr(config, "n_positions", shape.max_length)):
+    if shape.max_length > (most := most_positions(config.to_dict()) or shape.max_length):
         raise InputError(
             f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
         )
@@ -142,6 +143,8 @@ def batch(shape: StepShape, model_type: str) -> dict[str, torch.Tensor]:
         # transformers looks into a flat mask, which has no numbers here; it would make this one of it.
         square = (shape.batch_size, 1, shape.max_length, shape.max_length)
         found["attention_mask"] = torch.ones(square, dtype=torch.bool, device="meta")
+    if model_type == "opt":
+        found["position_ids"] = ids  # which it would count by a flat mask
     if shape.loss == _RECOMPUTED:
         del found["attention_mask"]
     if shape.packing:

@@ -17,6 +17,7 @@ from tools.logs.runs import find_runs
 from tools.plan import measured
 
 REFERENCE = REPO / "logs" / "reference"
+MODELS = REPO / "tests/foreign/models"
 
 
 def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_settings(capsys) -> None:
@@ -106,6 +107,8 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["BF16=true baseline/baseline.slurm"], "FP16=true and BF16=true: expected at most one of them to be true"),
         (["BF16=false lora/lora.slurm ds_configs/zero2.json"], "METHOD=lora and BF16=false: expected BF16=true"),
         (["model", "gpt2", "--length", "2048"], "--length 2048: gpt2 has 1024 positions; expected at most that"),
+        (["model", f"{MODELS}/opt", "--length", "513"], "models/opt has 512 positions; expected at most that"),
+        ([f"MODEL_NAME={MODELS}/opt MODEL_INIT=random MAX_LENGTH=513 baseline/baseline.slurm"], "MAX_LENGTH=513: "),
         (["model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
         (["model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),
         (["model", "Qwen/Qwen2.5-7B", "--gpu", "h200", "--gpus", "16"], "H200 holds 8; expected at most 8"),
@@ -128,12 +131,13 @@ def test_configuration_that_the_job_refuses_is_refused_before_the_queue(tmp_path
         assert "nothing reads 'zero_optimization.overlap_com'" in capsys.readouterr().err
 
 
-def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys, monkeypatch) -> None:
-    """T5 ended after 67 s with 200 names of classes."""
-    (tmp_path / "config.json").write_text('{"model_type": "t5", "d_model": 512}')
+@pytest.mark.parametrize("kind", ["t5", "bert"])
+def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys, monkeypatch, kind: str) -> None:
+    """T5 ended after 67 s with 200 names of classes, BERT was planned."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, "d_model": 512}))
     monkeypatch.setattr("tools.plan.simulate.simulate", lambda shapes: pytest.fail("simulates"))
     assert main(["plan", "model", str(tmp_path / "config.json")]) == 2
-    assert "t5 is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
+    assert f"{kind} is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("tries for half a minute"))
     assert main(["plan", "model", "nobody/nothing"]) == 2
 
