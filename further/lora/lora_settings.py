@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ladder_settings import LadderSettings
+from workshop.run_folder.configuration import Configuration
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import choice, configuration, positive, real, setting
+from workshop.run_folder.settings import choice, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,16 @@ class LoraSettings(LadderSettings):
 
     def check(self) -> None:
         super().check()
-        deepspeed = bool(self.config) and configuration(self).is_deepspeed
-        if deepspeed and self.method != "full" and not self.bf16:
+        if self.method == "qlora" and self.float8 != "none":
+            raise InputError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")
+
+    def check_with(self, found: Configuration) -> None:
+        super().check_with(found)
+        if found.is_deepspeed and self.method != "full" and not self.bf16:
             raise InputError(
                 f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "
                 "the frozen weights; expected BF16=true FP16=false"
             )
-        if self.method == "qlora" and self.float8 != "none":
-            raise InputError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")
 
     def targets_in(self, model: Any) -> list[str]:
         """Return LORA_TARGETS. Raises InputError for a name that no layer has: peft would leave it out silently."""

@@ -44,6 +44,8 @@ class LadderSettings(Settings):
                 f"FP16=true and LOSS={self.loss}: it computes its gradients without fp16's scale, and they would "
                 "underflow; expected BF16=true FP16=false, or LOSS=full"
             )
+        if self.float8 != "none" and not self.bf16:
+            raise InputError(f"FLOAT8={self.float8}: what is not float8 is bf16; expected BF16=true FP16=false")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
@@ -60,8 +62,10 @@ class LadderSettings(Settings):
                 f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
-        found = super().check_config(exercise)
-        config = found.values if found else {}
+        return super().check_config(exercise)
+
+    def check_with(self, found: Configuration) -> None:
+        config = found.values
         zero, deepcompile = config.get("zero_optimization"), config.get("compile", {}).get("deepcompile")
         if zero and self.float8 != "none":
             raise InputError(f"FLOAT8={self.float8}: {self.config} is DeepSpeed's; expected FSDP2, DDP or one GPU")
@@ -75,7 +79,6 @@ class LadderSettings(Settings):
                 f"{self.switches}: {self.config} is FSDP1, which rebuilds the modules that these change; expected "
                 "version 2"
             )
-        return found
 
     @property
     def switches(self) -> str:
@@ -131,8 +134,6 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
     if settings.float8 == "none":
         return
     name = f"FLOAT8={settings.float8}"
-    if not settings.bf16:
-        raise InputError(f"{name}: what is not float8 is bf16; expected BF16=true FP16=false")
     capability = torch.cuda.get_device_capability() if gpu else None
     if not capability or capability < (8, 9):  # of the GPUs whose tensor cores multiply 8-bit floating point
         needed = f"needs a GPU of compute capability 8.9 or above (L4, H100 or newer), found {capability or 'none'}"

@@ -20,8 +20,9 @@ from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 from tests.launching import folder_of
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
-from tools.plan.submitted_lines import configuration_of, workload_of
+from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import read_argument
+from tools.submit.submitted import read_as_job
 from workshop.kernels import operators
 from workshop.run_folder import deepspeed_config
 from workshop.run_folder import settings as of_settings
@@ -151,7 +152,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
                 workload_of(line)
             assert str(error) in str(planned.value)
             return str(error), None
-        return configuration_of(line).values, workload_of(line)
+        return read_as_job(line)[1].values, workload_of(line)
 
     return both
 

@@ -19,7 +19,7 @@ from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
-from tools.submit.submitted import STATES, check, runs_of
+from tools.submit.submitted import STATES, read_as_job, runs_of
 from tools.tables.repository import ROOT
 from workshop.run_folder.exercises import find_exercise, repository_of
 from workshop.run_folder.plural import counted
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("nothing to do")
         return 0
     for line in due:
-        check(line)  # what its job would refuse is not queued
+        read_as_job(line)  # what its job would refuse is not queued
     due = _willing(due, arguments)
     if arguments.dry_run:
         verb = "run here" if local else "queue"

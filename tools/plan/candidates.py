@@ -6,7 +6,7 @@ checkpointing; or a layout.
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import product
@@ -19,19 +19,20 @@ from tools.logs.run import read_object
 from tools.plan.gpus import named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
-from tools.plan.submitted_lines import exercise_settings, read_values
+from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
+from workshop.run_folder.configuration import configured
 from workshop.run_folder.model_file import SHAPES, library_source, model_file, most_positions
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-# By method of further/lora/: whether the frozen weights have 4 bits; and the strategies that it is ranked with.
-ADAPTERS = {"LoRA": False, "QLoRA": True}
+ADAPTERS = ("LoRA", "QLoRA")  # methods of further/lora/
 ADAPTER_RANK = 8
-_WITH_ADAPTERS = ("one GPU", "ddp", "full_shard", "zero2", "zero3")
+# The strategies that these, and moments in 8 bits, are ranked with.
+_WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
 _WITH_8_BITS = ("one GPU", "ddp", "full_shard", "shard_grad_op")
 # Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
@@ -150,20 +151,25 @@ class Candidate:
         return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
 
 
-def candidates(question: Question) -> Iterator[Candidate]:
-    """All weights are trained, with exact moments. Raises InputError if the job would refuse a configuration."""
-    ways = [*product(_micro_batches(question), (False, True))]
+def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[Candidate]:
+    """All weights are trained, with exact moments, or `methods` of ADAPTERS.
+
+    Raises InputError if the job would refuse a configuration of one's own.
+    """
+    ways = [*product(_micro_batches(question), (False, True), methods)]
     for launcher, names in _launchers(question):
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
+            if methods != ("",) and name not in _WITH_ADAPTERS:
+                continue
             accepted, refused = [], None
             for way in ways:
                 try:
                     accepted.append(_candidate(question, launcher, name, *way))
-                except InputError as error:  # a file of one's own may have one micro-batch
+                except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                     refused = error
-            if refused and not accepted:
+            if refused and not accepted and name == question.config:
                 raise refused
             yield from accepted
 
@@ -175,18 +181,6 @@ def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
             workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
             settings = one.settings | {"optimizer": "adamw_torch_8bit"}
             yield replace(one, strategy=f"{one.strategy}, 8-bit", method="8-bit", workload=workload, settings=settings)
-
-
-def adapters(full: list[Candidate]) -> Iterator[Candidate]:
-    """The same with LoRA and QLoRA: only adapters are trained, by exercise 12's script."""
-    for one, (method, four_bits) in product(full, ADAPTERS.items()):
-        # Beside adapters DeepSpeed trains in bf16 only: further/lora/lora_settings.py.
-        if one.strategy in _WITH_ADAPTERS and (one.settings["bf16"] or one.workload.family != "zero"):
-            shape = one.workload.shape | {"adapter_rank": ADAPTER_RANK, "four_bits": four_bits}
-            workload = replace(one.workload, shape=shape)
-            settings = one.settings | {"method": method.lower(), "lora_rank": ADAPTER_RANK}
-            own = replace(one, strategy=f"{method} {one.strategy}", method=method, workload=workload, settings=settings)
-            yield replace(own, launcher="further/lora/lora.slurm")
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -246,12 +240,15 @@ def _micro_batches(question: Question) -> list[int]:
     return [size for size in found if size <= most] if question.long else found
 
 
-def _candidate(question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool) -> Candidate:
-    exercise, own = (ROOT / launcher).parent, name == question.config != ""
-    argument = f"{'fsdp_configs' if exercise.name == 'fsdp' else 'ds_configs'}/{name}.json"
-    path = Path(name).absolute() if own else (exercise / argument).resolve()
+def _candidate(
+    question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, method: str
+) -> Candidate:
+    of_fsdp, own = launcher.startswith("fsdp/"), name == question.config != ""
+    launcher = "further/lora/lora.slurm" if method else launcher
+    argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
+    path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
-    config, fsdp = dict(shipped), exercise.name == "fsdp" and shipped.get("fsdp", True)
+    config, fsdp = dict(shipped), of_fsdp and shipped.get("fsdp", True)
     accumulation, optimizer_steps = question.split(micro_batch)
     settings = question.settings(optimizer_steps * question.gpus * micro_batch * accumulation)
     settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
@@ -262,16 +259,24 @@ def _candidate(question: Question, launcher: str, name: str, micro_batch: int, c
         config["activation_checkpointing"] = True
     elif checkpointing:  # under FSDP the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
+    if method:
+        settings |= {"method": method.lower(), "lora_rank": ADAPTER_RANK}
     # The simulated shape has the model's own name, the command the hub's.
-    used = exercise_settings(exercise) | settings | {"model_name": question.model}
-    trained = read_values(path, config, used, question.gpus) if name else None
-    workload = of_settings(used, trained, question.gpus, question.nodes)
+    named = {"model_name": question.model, "config": str(path) if name else ""}
+    used, trained = replace(launcher_settings(launcher), **settings | named), None
+    used.check()
+    if name:
+        found = configured(path, config, vars(used), question.gpus, model=model_file(question.model))
+        used.check_with(found)
+        trained = found.values
+    workload = of_settings(vars(used), trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
-    strategy = path.name if own else name or "one GPU"
+    strategy = f"{method} {path.name if own else name or 'one GPU'}".lstrip()
     if config != shipped:
-        return Candidate(strategy, workload, settings, launcher, "planned.json", config=config)
-    return Candidate(strategy, workload, settings, launcher, str(path) if own else argument * bool(name))
+        return Candidate(strategy, workload, settings, launcher, "planned.json", config=config, method=method)
+    argument = str(path) if own else argument * bool(name)
+    return Candidate(strategy, workload, settings, launcher, argument, method=method)
 
 
 def _causal_models() -> set[str]:

@@ -5,14 +5,11 @@ instructor's kit.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
 from functools import cache
 from itertools import chain
 from operator import mul
-from pathlib import Path
-from typing import Any
 
 from tools.errors import InputError
 from tools.logs.runs import find_runs
@@ -20,13 +17,11 @@ from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, prepare
 from tools.plan.workload import Workload
-from tools.plan.workload_of import SCRIPTS, WEAK_SCALING, of_settings, reader, shape_name
-from tools.submit.submissions import Submission
-from tools.submit.submitted import effective_settings, settings_of
+from tools.plan.workload_of import SCRIPTS, WEAK_SCALING, of_settings
+from tools.submit.submissions import Submission, read_argument
+from tools.submit.submitted import read_as_job
 from tools.tables.repository import ROOT
-from workshop.run_folder import deepspeed_config, fsdp_config
-from workshop.run_folder.configuration import Configuration, read_configuration, read_rule
-from workshop.run_folder.model_file import model_file
+from workshop.run_folder.configuration import read_rule
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 from workshop.run_folder.settings import Settings
@@ -34,7 +29,6 @@ from workshop.run_folder.settings import Settings
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 # Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
 MUST_DO = "must-do"
-_KINDS = {item.name: item.metadata["kind"] for item in fields(Settings)}
 
 
 def workload_of(submission: Submission) -> Workload | None:
@@ -44,16 +38,15 @@ def workload_of(submission: Submission) -> Workload | None:
     """
     if not (script := _script(submission)):
         return None
-    settings, config, nodes = _settings(submission), None, submission.count("nodes")
+    settings, found = read_as_job(submission)
+    values, nodes = vars(settings), submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
     try:
         if submission.exercise.name == WEAK_SCALING and (path := submission.config_path):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
-            settings |= {"grad_acc": 1} | sizes._asdict()
-        elif found := configuration_of(submission, settings):
-            config = found.values
-        return of_settings(settings, config, world_size, nodes, script)
+            values |= {"grad_acc": 1} | sizes._asdict()
+        return of_settings(values, found.values if found else None, world_size, nodes, script)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 
@@ -64,42 +57,10 @@ def _script(submission: Submission) -> str | None:
     return next((word for word in words if word in SCRIPTS), None)
 
 
-def _value(place: str, name: str, text: Any) -> Any:
-    if not isinstance(text, str) or not text:
-        return text  # a default
-    if name not in _KINDS:  # an exercise's own: its type is seen
-        return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text.lower(), text)
-    return _KINDS[name].read(text, f"{place}: {name.upper()}='{text}'")
-
-
-def configuration_of(submission: Submission, settings: dict[str, Any] | None = None) -> Configuration | None:
-    """The configuration that the job reads; None without a file or for a rule. Raises InputError as the job does."""
-    path = submission.config_path
-    if not path or submission.exercise.name == WEAK_SCALING:
-        return None
-    settings = settings or _settings(submission)
-    world_size = submission.count("nodes") * submission.count("gpus-per-node")
-    exercise = reader(submission.exercise.name, _script(submission))
-    return read_configuration(path, settings, world_size, exercise, model_file(shape_name(settings)))
-
-
-def read_values(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
-    """A configuration that need not be in its file yet, as a job of the Trainer would read it."""
-    if "zero_optimization" in config:
-        return deepspeed_config.read(path, config, settings, world_size)[0]
-    values = fsdp_config.read(path, config, settings, world_size)
-    fsdp_config.check_blocks(path, values, model_file(shape_name(settings)))
-    return values
-
-
 @cache
-def exercise_settings(exercise: Path) -> dict[str, Any]:
-    """The settings of an exercise's env_vars.sh, and the defaults of the others."""
-    return {name: _value(str(exercise), name, text) for name, text in settings_of(exercise, {}).items()}
-
-
-def _settings(submission: Submission) -> dict[str, Any]:
-    return {name: _value(submission.place, name, text) for name, text in effective_settings(submission).items()}
+def launcher_settings(launcher: str) -> Settings:
+    """The settings of a launcher, with its exercise, to which nothing is added."""
+    return read_as_job(read_argument(launcher, {}))[0]
 
 
 def shapes_of(lines: Sequence[Submission]) -> list[Shape]:

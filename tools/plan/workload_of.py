@@ -15,7 +15,7 @@ from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import Strategy, Workload
 from tools.tables.repository import ROOT, exercise_folder
 from workshop.run_folder.attention import fastest_kernel
-from workshop.run_folder.configuration import BY_HAND, read_configuration
+from workshop.run_folder.configuration import read_configuration
 from workshop.run_folder.deepspeed_config import filled
 from workshop.run_folder.json_file import AUTO
 from workshop.run_folder.model_file import SHAPES, model_file, model_path, short_name
@@ -50,7 +50,7 @@ def of_run(run: Run) -> Workload:
         config = read_object(path)
     elif path:
         # Not whether its blocks are the model's: the run had them, from a file of this name.
-        config = read_configuration(path, settings, world_size, reader(record.exercise, script)).values
+        config = read_configuration(path, settings, world_size, f"{record.exercise}/{script}").values
     found = of_settings(settings, config, world_size, record.nodes or 1, script)
     if found.shape.pop("short_rows", 0) and (steps := run.steps):
         # How many packed rows were left at an epoch's end is known only from its steps.
@@ -73,11 +73,6 @@ def _short_rows(workload: Workload) -> int:
     if micro_batches <= rows // size:
         return 0
     return size - 1 if workload.packing else int(rows) % size
-
-
-def reader(exercise: str, script: str | None) -> str:
-    """The exercise's name for read_configuration: by-hand's scripts take different files."""
-    return f"{exercise}/{script}" if exercise == BY_HAND else exercise
 
 
 def _config_path(exercise: Path, name: str) -> Path | None:
@@ -122,8 +117,6 @@ def of_settings(
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
-    if settings["fp16"] and settings["bf16"]:
-        raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
     method = _method(settings, config, world_size)
     moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
@@ -157,13 +150,9 @@ def of_settings(
         if shape["compile"] and method == "ddp" and config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (adapted := settings.get("method", "full")) != "full":
-        if method.startswith("zero") and precision != "bf16":
-            raise InputError(f"METHOD={adapted} and BF16=false: expected BF16=true FP16=false, or no DeepSpeed")
         shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
         shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
     if (float8 := settings.get("float8") or "none") != "none":
-        if precision != "bf16" or method.startswith("zero"):
-            raise InputError(f"FLOAT8={float8}: expected BF16=true FP16=false, and FSDP2, DDP or one GPU")
         shape["float8"] = float8
     found = Workload(
         shape,

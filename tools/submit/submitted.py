@@ -12,10 +12,11 @@ from unittest.mock import patch
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
+from workshop.run_folder.configuration import Configuration
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.errors import utf8_lines
 from workshop.run_folder.exercises import repository_of
-from workshop.run_folder.settings import defaults, settings_class
+from workshop.run_folder.settings import Settings, defaults, settings_class
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}
@@ -97,8 +98,8 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     return settings_of(submission.exercise, submission.settings | submission.argument_settings, nodes, gpus)
 
 
-def check(submission: Submission) -> None:
-    """Raises InputError for what the line's job would refuse: its settings are read as the job reads them."""
+def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]:
+    """The line's settings and its configuration, if there is one. Raises InputError for what its job would refuse."""
     exercise, config = submission.exercise, submission.config_path
     nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
     environment = _environment(exercise, submission.settings | submission.argument_settings, nodes, gpus)
@@ -106,8 +107,8 @@ def check(submission: Submission) -> None:
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
     try:
         with patch.dict(os.environ, environment):
-            settings = settings_class(exercise).from_environment(env_file=exercise / "env_vars.sh")
-            settings.check_config(exercise.name)
+            settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
+            return settings, settings.check_config(exercise.name)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 

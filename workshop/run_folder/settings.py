@@ -214,7 +214,14 @@ class Settings:
 
         Args: exercise: its folder's name; "": the current one's.
         """
-        return configuration(self, exercise) if self.config else None
+        if not self.config:
+            return None
+        found = configuration(self, exercise)
+        self.check_with(found)
+        return found
+
+    def check_with(self, found: Configuration) -> None:
+        """Reject settings that the configuration cannot be trained with."""
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:

@@ -148,7 +148,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
         ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: nothing here trains with it"),
-        ("bloom", {"FLOAT8": "rowwise", "CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=rowwise: .* is DeepSpeed's"),
+        ("bloom", TENSORWISE | {"CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=tensorwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
         ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
         ("bloom", {"ATTENTION": "cudnn"}, "called without a mask, .* has ALiBi; expected ATTENTION=documents"),

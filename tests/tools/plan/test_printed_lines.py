@@ -1,7 +1,7 @@
 """Every kind of line that the planner prints trains the planned steps, on this machine's CPU."""
 
 import json
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +9,12 @@ import pytest
 
 from tests.launching import REPO, launch, losses, record
 from tests.trainings_on_ranks import Ranks, Training, training
-from tools.plan.candidates import Candidate, Question, adapters, candidates, layouts
+from tools.plan.candidates import ADAPTERS, Candidate, Question, candidates, layouts
 from tools.submit.submissions import Submission, read_argument
-
-
-def with_adapters(question: Question) -> Iterator[Candidate]:
-    return adapters([*candidates(question)])
-
 
 TINY: dict[str, Any] = {"gpu": "h200", "batch": 2, "length": 64}
 ONE, TWO = (Question("tiny", gpus, 1, **TINY, tokens=2 * gpus * 128) for gpus in (1, 2))
+with_adapters = partial(candidates, methods=ADAPTERS)
 NODES, LONG = Question("tiny", 2, 2, **TINY, tokens=512), Question("tiny-llama", 2, 1, "h200", 4_112, 1, tokens=1)
 KINDS = {
     "baseline": (candidates, ONE, "one GPU"),

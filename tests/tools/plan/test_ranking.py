@@ -11,7 +11,7 @@ import pytest
 from tests.simulated_here import simulated_here
 from tools.errors import InputError
 from tools.plan import answer, simulate
-from tools.plan.candidates import NO_SCRIPT, Candidate, Question, candidates, layouts
+from tools.plan.candidates import ADAPTERS, NO_SCRIPT, Candidate, Question, candidates, layouts
 from tools.plan.predict import Range, predict
 from tools.plan.ranking import best_of_each, rank
 from tools.plan.submitted_lines import shapes_of
@@ -42,8 +42,10 @@ def said(question: Question, ranked: list[Candidate]) -> str:
 
 @pytest.mark.parametrize("model", SHAPES)
 def test_printed_line_asks_for_the_simulation_of_the_answer(model: str) -> None:
-    one = next(candidates(Question(model, 1, 1, "h200")))
-    assert shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
+    """LoRA's lines were simulated again."""
+    question = Question(model, 1, 1, "h200", batch=1)
+    for one in (*candidates(question), *candidates(question, ADAPTERS)):
+        assert shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
 
 
 def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
