@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
+from functools import cache
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Self
@@ -270,6 +271,7 @@ class Settings:
         return values
 
 
+@cache
 def settings_class(exercise: Path) -> type[Settings]:
     """Return the exercise's settings class: the last one of its *settings.py, else the workshop's."""
     sys.path += map(str, exercises_with("*settings.py"))  # one may build on another's
