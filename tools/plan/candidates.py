@@ -256,7 +256,7 @@ def _candidate(
     if fsdp and not own and not question.model.startswith("bloom"):
         config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
     if fsdp and checkpointing:
-        config["activation_checkpointing"] = True
+        config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:  # under FSDP the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
     if method:
