@@ -130,7 +130,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 
 def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
     """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
-    return min(1, strategy.live_parameters / step["parameters"])
+    return min(1, strategy.width * strategy.live_parameters / weight_bytes(step, strategy.width))
 
 
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
