@@ -28,4 +28,7 @@ class ByHandSettings(GPTSettings):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_config(self, exercise: str = "") -> Configuration | None:
-        return Settings.check_config(self, f"{BY_HAND}/{shlex.split(os.environ['LAUNCHER_ARGUMENTS'])[0]}")
+        script = "".join(shlex.split(os.environ["LAUNCHER_ARGUMENTS"])[:1])
+        if script not in ("ddp.py", "fsdp.py", "zero.py"):
+            raise InputError(f"script '{script}': expected ddp.py, fsdp.py or zero.py")
+        return Settings.check_config(self, f"{BY_HAND}/{script}")

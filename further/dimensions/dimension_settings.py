@@ -54,8 +54,10 @@ class DimensionSettings(ByHandSettings):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
-        script = Path(shlex.split(environ["LAUNCHER_ARGUMENTS"])[0])
-        return super().from_environment({**environ, "DIMENSION": script.stem}, env_file)
+        script = "".join(shlex.split(environ["LAUNCHER_ARGUMENTS"])[:1])
+        if script.removesuffix(".py") not in SETTINGS_OF:
+            raise InputError(f"script '{script}': expected {', '.join(f'{name}.py' for name in SETTINGS_OF)}")
+        return super().from_environment({**environ, "DIMENSION": script.removesuffix(".py")}, env_file)
 
     def check(self) -> None:
         super().check()

@@ -166,6 +166,8 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
         ("BATCH_SIZE=eight baseline/baseline.slurm", "BATCH_SIZE='eight' ("),
         ("FP16=true BF16=true fsdp/multi_gpu.slurm", "FP16=true and BF16=true: expected"),
         ("deepspeed-zero3-offload/run.slurm --steps few", "MAX_STEPS='few' ("),
+        ("further/dimensions/dimensions.slurm", "script '': expected tp.py, cp.py, ulysses.py, pp.py, ep.py"),
+        ("further/by-hand/by_hand.slurm fsdp_configs/full_shard.json", "script 'fsdp_configs/full_shard.json': "),
         ("CP_SIZE=2 further/dimensions/dimensions.slurm tp.py", "CP_SIZE=2: only cp.py reads it"),
         ("further/by-hand/by_hand.slurm zero.py fsdp_configs/full_shard.json", "no file of DeepSpeed; expected"),
         ("RUNG=7_compile further/speed-ladder/ladder_deepspeed.slurm ds_configs/zero3.json", "zero3.json is ZeRO-3"),
