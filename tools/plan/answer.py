@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, NO_SCRIPT, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, NO_SCRIPT, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
 from tools.plan.ranking import best_of_each
@@ -60,7 +60,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         return f"{what[:-1]}; {NO_SCRIPT}."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
-    if first.method == "8-bit":
+    if first.method == EIGHT_BITS:
         what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
@@ -136,7 +136,7 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
         notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")
     if any(one.trains == "adapters" for one in shown):
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
-    if any(one.method == "8-bit" for one in shown):
+    if any(one.method == EIGHT_BITS for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
     if unrun := [one.strategy for one in shown if not one.launcher]:
         notes.append(f"{NO_SCRIPT.capitalize()}: {', '.join(unrun)}.")

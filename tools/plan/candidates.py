@@ -23,17 +23,18 @@ from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
-from workshop.run_folder.configuration import configured
+from workshop.run_folder.configuration import read_configuration
 from workshop.run_folder.model_file import SHAPES, library_source, model_file, most_positions
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-ADAPTERS = ("LoRA", "QLoRA")  # methods of further/lora/
+ADAPTERS = ("LoRA", "QLoRA")  # by exercise 12's script
 ADAPTER_RANK = 8
-# The strategies that these, and moments in 8 bits, are ranked with.
+EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
+# By method the strategies that it is ranked with.
 _WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
-_WITH_8_BITS = ("one GPU", "ddp", "full_shard", "shard_grad_op")
+_RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp", "full_shard", "shard_grad_op")}
 # Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
@@ -116,7 +117,7 @@ class Candidate:
     argument: str = ""  # of the launcher
     prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
     config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
-    method: str = ""  # of ADAPTERS; "8-bit": all weights are trained with 8-bit moments; "": all weights, exactly
+    method: str = ""  # of ADAPTERS; EIGHT_BITS; "": all weights are trained, exactly
     error: str = ""  # why it cannot be simulated
 
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
@@ -152,7 +153,7 @@ class Candidate:
 
 
 def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[Candidate]:
-    """All weights are trained, with exact moments, or `methods` of ADAPTERS.
+    """All weights are trained, with exact moments, or by one of the methods.
 
     Raises InputError if the job would refuse a configuration of one's own.
     """
@@ -161,10 +162,8 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
-            if methods != ("",) and name not in _WITH_ADAPTERS:
-                continue
             accepted, refused = [], None
-            for way in ways:
+            for way in (way for way in ways if name in _RANKED_WITH.get(way[-1], (name,))):
                 try:
                     accepted.append(_candidate(question, launcher, name, *way))
                 except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
@@ -172,15 +171,6 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
             if refused and not accepted and name == question.config:
                 raise refused
             yield from accepted
-
-
-def with_8_bits(full: list[Candidate]) -> Iterator[Candidate]:
-    """The same with Adam's moments in 8 bits, by torchao, which takes sharded weights, too."""
-    for one in full:
-        if one.strategy in _WITH_8_BITS:
-            workload = replace(one.workload, strategy=replace(one.workload.strategy, moment_bytes=2))
-            settings = one.settings | {"optimizer": "adamw_torch_8bit"}
-            yield replace(one, strategy=f"{one.strategy}, 8-bit", method="8-bit", workload=workload, settings=settings)
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -244,7 +234,7 @@ def _candidate(
     question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, method: str
 ) -> Candidate:
     of_fsdp, own = launcher.startswith("fsdp/"), name == question.config != ""
-    launcher = "further/lora/lora.slurm" if method else launcher
+    launcher = "further/lora/lora.slurm" if method in ADAPTERS else launcher
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
@@ -259,20 +249,24 @@ def _candidate(
         config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:  # under FSDP the configuration says it: run_folder/fsdp_config.py
         settings["gradient_checkpointing"] = True
-    if method:
+    if method in ADAPTERS:
         settings |= {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+    elif method:
+        settings |= {"optimizer": "adamw_torch_8bit"}
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
     used, trained = replace(launcher_settings(launcher), **settings | named), None
     used.check()
     if name:
-        found = configured(path, config, vars(used), question.gpus, model=model_file(question.model))
+        model = model_file(question.model)
+        found = read_configuration(path, vars(used), question.gpus, model=model, found=config)
         used.check_with(found)
         trained = found.values
     workload = of_settings(vars(used), trained, question.gpus, question.nodes)
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
-    strategy = f"{method} {path.name if own else name or 'one GPU'}".lstrip()
+    strategy = path.name if own else name or "one GPU"
+    strategy = f"{method} {strategy}" if method in ADAPTERS else ", ".join([strategy, *[method] * bool(method)])
     if config != shipped:
         return Candidate(strategy, workload, settings, launcher, "planned.json", config=config, method=method)
     argument = str(path) if own else argument * bool(name)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.plan import constants
-from tools.plan.candidates import ADAPTERS, Candidate, Question, candidates, layouts, with_8_bits
+from tools.plan.candidates import ADAPTERS, EIGHT_BITS, Candidate, Question, candidates, layouts
 from tools.plan.gpus import Gpu
 from tools.plan.predict import first_choice, predict, predict_from
 from tools.plan.simulate import prepare, step_of
@@ -23,7 +23,7 @@ def rank(question: Question) -> list[Candidate]:
     ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
     if not ranked:
         raise InputError(failed[0].error)
-    kinds = [("",), ("8-bit",)] if question.method not in ("lora", "qlora") else [ADAPTERS]
+    kinds = [("",), (EIGHT_BITS,)] if question.method not in ("lora", "qlora") else [ADAPTERS]
     options = [[one for one in ranked if one.method in kind and one.launcher] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
@@ -32,10 +32,10 @@ def rank(question: Question) -> list[Candidate]:
 
 
 def _predicted(question: Question) -> list[Candidate]:
-    full = [*candidates(question)]
-    found = [*full, *layouts(question), *with_8_bits(full)] if question.method in ("", "full") else []
-    if methods := tuple(one for one in ADAPTERS if question.method in ("", one.lower())):
-        found += candidates(question, methods)
+    found = []
+    if question.method in ("", "full"):
+        found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS,))]
+    found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
     prepare([one.workload.shape for one in found])
     return [_with_prediction(one, question.hardware) for one in found]
 

@@ -42,31 +42,25 @@ class Configuration:
 
 
 def read_configuration(
-    path: Path, settings: Mapping[str, Any], world_size: int, exercise: str = "", model: Mapping[str, Any] | None = None
-) -> Configuration:
-    """Return the configuration that an exercise trains with, from its file. Args, raises: as `configured`."""
-    return configured(path, read_json(path), settings, world_size, exercise, model)
-
-
-def configured(
     path: Path,
-    found: dict[str, Any],
     settings: Mapping[str, Any],
     world_size: int,
     exercise: str = "",
     model: Mapping[str, Any] | None = None,
+    found: dict[str, Any] | None = None,
 ) -> Configuration:
     """Return the configuration that an exercise trains with.
 
     Args:
-        found: the file's content, which need not be written yet.
         settings: by their names in small letters, as in run.json.
         exercise: its folder's name; of by-hand with the script, as far as it is known.
         model: its config.json, as far as it is known.
+        found: what the file will have; None: what it has.
 
     Raises:
         InputError: the file is no JSON, has a key that nothing reads, or cannot be trained as it is written.
     """
+    found = read_json(path) if found is None else found
     is_deepspeed = bool(found.keys() & (deepspeed_config.KINDS.keys() - fsdp_config.COMMON.keys()))
     if is_deepspeed != TAKES_DEEPSPEED.get(exercise, is_deepspeed):
         expected = (
