@@ -72,7 +72,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     zero3_passes = accumulation * (2 - _kept(strategy, step)) * (method == "zero3")
     rate, bandwidth = gpu.flops_per_s(precision) / workload.filled, gpu.memory_gb_per_s * 1e9 / workload.filled
     alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
-    products = "matrix product", "expert product", "fp32 product"
+    products = "matrix product", "unaligned product", "expert product", "fp32 product"
     every = *products, "attention", "other", "dequantize"
     float8 = shape.get("float8", "none") != "none"
     in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
@@ -90,6 +90,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
     return {
         "half_products": products_s * (precision != "fp32"),
+        "unaligned_products": count("flops", "unaligned product") / fp32_rate,
         "expert_products": count("flops", "expert product") / rate,
         "float8_products": in_8_bits / float8_rate,
         "float8_casts": count("bytes", "matrix product", places=("blocks",)) / bandwidth * (float8 and compiled),

@@ -57,7 +57,7 @@ class Part:
 class Tracker(TorchDispatchMode):
     """Counts living bytes as the CUDA allocator would, operations, their FLOPs and the bytes they touch.
 
-    Operations by part's unit and class: matrix, expert and fp32 product, attention, dequantize, other.
+    Operations by part's unit and class: matrix, unaligned, expert and fp32 product, attention, dequantize, other.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Tracker(TorchDispatchMode):
         new = [one for one in tensors_of(result) if one.untyped_storage()._cdata not in sources]
         if new or func._schema.is_mutable:
             classes = self.operations.setdefault(self.parts[-1].unit, {})
-            count = classes.setdefault(_class(func, read), {"launches": 0, "flops": 0, "bytes": 0})
+            count = classes.setdefault(_class(func, read, new), {"launches": 0, "flops": 0, "bytes": 0})
             count["launches"] += 1
             if count["launches"] > _MOST_LAUNCHES:
                 most = f"{_MOST_LAUNCHES:,} operations"
@@ -138,7 +138,7 @@ class Tracker(TorchDispatchMode):
         return result
 
 
-def _class(func: Any, read: list[torch.Tensor]) -> str:
+def _class(func: Any, read: list[torch.Tensor], new: list[torch.Tensor]) -> str:
     name = func._overloadpacket.__name__
     if "attention" in name:
         return "attention"
@@ -146,4 +146,12 @@ def _class(func: Any, read: list[torch.Tensor]) -> str:
         return "dequantize"
     if name.startswith("grouped_mm"):  # of experts; autocast leaves it alone
         return "fp32 product" if read[0].dtype == torch.float32 else "expert product"
-    return "matrix product" if func._overloadpacket in flop_registry else "other"
+    if func._overloadpacket not in flop_registry:
+        return "other"
+    unaligned = "mm" in name and any(map(_is_unaligned, (*read, *new)))
+    return "unaligned product" if unaligned else "matrix product"
+
+
+def _is_unaligned(tensor: torch.Tensor) -> bool:
+    """Whether the rows of a matrix in half precision do not begin at multiples of 16 bytes: matrix units need that."""
+    return tensor.element_size() == 2 and tensor.dim() > 1 and max(tensor.stride()[-2:]) % 8 > 0
