@@ -7,6 +7,7 @@ instructor's kit.
 import statistics
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from operator import mul
@@ -38,7 +39,8 @@ def workload_of(submission: Submission) -> Workload | None:
     """
     if not (script := _script(submission)):
         return None
-    settings, found = read_as_job(submission)
+    # The checkpoint that it resumes from need not be there yet.
+    settings, found = read_as_job(replace(submission, settings=submission.settings | {"RESUME_FROM": ""}))
     values, nodes = vars(settings), submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
     try:
