@@ -50,11 +50,9 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     first = ranked[0]
     found, verdict = first.prediction.ranges, first.prediction.verdict
     if verdict == "does not fit":
-        adapters = (one for one in ranked if one.trains == "adapters" and not one.error)
-        beside = next(
-            (f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"), ""
-        )
-        return _wrapped(f"First: none. {_advice(ranked)}{beside}")
+        adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
+        fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
+        return _wrapped(f"First: none. {_advice(ranked)}{''.join(fitting[:1])}")
     what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
     if not first.launcher:
         return f"{what[:-1]}; {NO_SCRIPT}."

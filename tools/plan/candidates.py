@@ -24,7 +24,7 @@ from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
 from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.model_file import SHAPES, library_source, model_file, most_positions
+from workshop.run_folder.model_file import SHAPES, model_file, modeling_source, most_positions
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -275,7 +275,7 @@ def _candidate(
 
 def _causal_models() -> set[str]:
     """Types that Transformers makes a decoder of, and that do not see the tokens to predict. Empty without it."""
-    text = library_source("models/auto/modeling_auto")
+    text = modeling_source("auto")
     listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
     causal, masked = (set(re.findall(r'\("([\w-]+)", "', names.partition("\n)\n")[0])) for names in listed)
     return causal - masked

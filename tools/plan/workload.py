@@ -89,9 +89,8 @@ class Workload:
     save: str = "no"  # no, steps, epoch, or end
     save_steps: int = 0  # of `steps`; 0: so seldom that it takes 1 % of the time
     pretrained: bool = False  # weights are read on the CPU before they go to the GPU; random ones are drawn there
-    layout: Layout | None = (
-        None  # of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row
-    )
+    # Of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row.
+    layout: Layout | None = None
 
     ranks_per_node = property(lambda self: self.strategy.world_size // self.nodes)
     # The training loop of further/by-hand/, without a Trainer.

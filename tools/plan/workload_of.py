@@ -120,15 +120,14 @@ def of_settings(
     method = _method(settings, config, world_size)
     moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
     strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
+    checkpointing = settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
         "max_length": settings["max_length"],
         "engine": "half" if method.startswith(("zero", "fsdp")) else "autocast",
         "precision": precision,
-        "gradient_checkpointing": bool(
-            settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
-        ),
+        "gradient_checkpointing": bool(checkpointing),
     }
     if name == _GPT:
         shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}

@@ -94,15 +94,14 @@ def effective_settings(submission: Submission) -> dict[str, Any]:
     Raises:
         InputError: env_vars.sh cannot be read by bash.
     """
-    nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
-    return settings_of(submission.exercise, submission.settings | submission.argument_settings, nodes, gpus)
+    environment, default_of = _environment(submission), defaults()
+    names = {*known_settings(submission.exercise), *default_of} - OPERATIONAL
+    return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
 
 
 def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]:
     """The line's settings and its configuration, if there is one. Raises InputError for what its job would refuse."""
-    exercise, config = submission.exercise, submission.config_path
-    nodes, gpus = (submission.count(option) for option in ("nodes", "gpus-per-node"))
-    environment = _environment(exercise, submission.settings | submission.argument_settings, nodes, gpus)
+    exercise, config, environment = submission.exercise, submission.config_path, _environment(submission)
     environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
     try:
@@ -113,17 +112,12 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
         raise InputError(f"{submission.place}: {error}") from None
 
 
-def settings_of(exercise: Path, given: Mapping[str, str], nodes: int = 1, gpus_per_node: int = 1) -> dict[str, Any]:
-    """The same for settings that are not a line's."""
-    environment, default_of = _environment(exercise, given, nodes, gpus_per_node), defaults()
-    names = {*known_settings(exercise), *default_of} - OPERATIONAL
-    return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
-
-
-def _environment(exercise: Path, given: Mapping[str, str], nodes: int, gpus_per_node: int) -> dict[str, str]:
-    variables = {"NNODES": str(nodes), "NPROC_PER_NODE": str(gpus_per_node), "REPO": str(repository_of(exercise))}
+def _environment(submission: Submission) -> dict[str, str]:
+    given = submission.settings | submission.argument_settings
+    variables = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
+    variables["REPO"] = str(repository_of(submission.exercise))
     variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set
-    return _read_once(exercise / "env_vars.sh", variables) | variables
+    return _read_once(submission.exercise / "env_vars.sh", variables) | variables
 
 
 def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:

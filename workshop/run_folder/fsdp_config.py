@@ -85,11 +85,12 @@ def check_blocks(path: Path, config: dict[str, Any], model: Mapping[str, Any]) -
 
     Args: model: its config.json; {} if it is not known yet, and then nothing is checked.
     """
-    if not (names := config.get("transformer_layer_cls_to_wrap")) or not (source := modeling_source(model)):
+    names, kind = config.get("transformer_layer_cls_to_wrap"), str(model.get("model_type"))
+    if not names or not (source := modeling_source(kind)):
         return
     block = found[1] if (found := re.search(r"_no_split_modules = \[[\s\"']*(\w+)", source)) else names[0]
     if block not in names or any(f"class {name}(" not in source for name in names):
         raise InputError(
-            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model "
-            f"({model['model_type']}) are {block}; expected them, or the key left out"
+            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are {block}; "
+            "expected them, or the key left out"
         )

@@ -44,20 +44,15 @@ def model_file(model_name: str) -> dict[str, Any]:
     return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found
 
 
-def library_source(module: str) -> str:
-    """Transformers' source of a module, as `models/opt/modeling_opt`; "" without it. To import it takes seconds."""
-    library = find_spec("transformers")
-    file = Path(library.origin).parent / f"{module}.py" if library else Path("none")
+def modeling_source(kind: str) -> str:
+    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds."""
+    kind, library = kind.removesuffix("_text"), find_spec("transformers")
+    file = Path(library.origin).parent / f"models/{kind}/modeling_{kind}.py" if library else Path("none")
     return file.read_text() if file.is_file() else ""
-
-
-def modeling_source(model: Mapping[str, Any]) -> str:
-    """The source of a model's type. Args: model: its config.json."""
-    kind = str(model.get("model_type")).removesuffix("_text")
-    return library_source(f"models/{kind}/modeling_{kind}")
 
 
 def most_positions(model: Mapping[str, Any]) -> int | None:
     """Rows of a table of positions; None for a model without one: rotary positions go on beyond what it has seen."""
-    learned = re.search(r"(nn\.|Learned\w*)Embedding\(\s*config\.max_position_embeddings", modeling_source(model))
+    source = modeling_source(str(model.get("model_type")))
+    learned = re.search(r"(nn\.|Learned\w*)Embedding\(\s*config\.max_position_embeddings", source)
     return model.get("n_positions") or (model.get("max_position_embeddings") if learned else None)
