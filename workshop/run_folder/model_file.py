@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def model_file(model_name: str) -> dict[str, Any]:
     return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found
 
 
+@cache
 def modeling_source(kind: str) -> str:
     """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds."""
     kind, library = kind.removesuffix("_text"), find_spec("transformers")

@@ -26,7 +26,7 @@ from workshop.run_folder.configuration import Configuration, read_configuration
 from workshop.run_folder.env_file import assignments
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.model_file import model_file
+from workshop.run_folder.model_file import model_file, most_positions
 from workshop.run_folder.printable import one_line
 
 # Read by launch.sh, not by the training script.
@@ -207,6 +207,9 @@ class Settings:
         if self.optimizer not in self.optimizers:
             expected = " or ".join(self.optimizers)
             raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
+        if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
+            found = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
+            raise InputError(f"{found}; expected at most that")
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 

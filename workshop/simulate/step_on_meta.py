@@ -25,7 +25,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import most_positions
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps
@@ -90,17 +89,10 @@ class StepShape:
 
 
 def build(shape: StepShape) -> torch.nn.Module:
-    """The model, without weights and with all its blocks.
-
-    Raises InputError for rows longer than a table of learnt positions, which only a GPU would find.
-    """
-    config = _config(shape)
-    if shape.max_length > (most := most_positions(config.to_dict()) or shape.max_length):
-        raise InputError(
-            f"MAX_LENGTH={shape.max_length}: {shape.model_name} has {most} positions; expected at most that"
-        )
+    """The model, without weights and with all its blocks."""
+    dtype = shape.half if shape.adapter_rank else shape.trained
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, dtype=shape.half if shape.adapter_rank else shape.trained)
+        model = AutoModelForCausalLM.from_config(_config(shape), dtype=dtype)
     model.config.use_cache = False  # as the Trainer sets it: keys and values are not kept a second time
     model.train()
     return model

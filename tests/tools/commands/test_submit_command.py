@@ -164,6 +164,10 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
     ("line", "told"),
     [
         ("BATCH_SIZE=eight baseline/baseline.slurm", "BATCH_SIZE='eight' ("),
+        (
+            "MODEL_NAME=gpt2 MAX_LENGTH=2048 baseline/baseline.slurm",
+            "MAX_LENGTH=2048: gpt2 has 1024 positions; expected",
+        ),
         ("FP16=true BF16=true fsdp/multi_gpu.slurm", "FP16=true and BF16=true: expected"),
         ("deepspeed-zero3-offload/run.slurm --steps few", "MAX_STEPS='few' ("),
         ("further/dimensions/dimensions.slurm", "script '': expected tp.py, cp.py, ulysses.py, pp.py, ep.py"),
