@@ -47,7 +47,7 @@ def workload_of(submission: Submission) -> Workload | None:
         if submission.exercise.name == WEAK_SCALING and (path := submission.config_path):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
-            values |= {"grad_acc": 1} | sizes._asdict()
+            values = values | {"grad_acc": 1} | sizes._asdict()
         return of_settings(values, found.values if found else None, world_size, nodes, script)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
