@@ -24,7 +24,7 @@ def with_adapters(
 
     if four_bits:
         _use_four_bits(blocks_of(model))
-    layers = targets.split(",") if targets else "all-linear"
+    layers = targets.replace(",", " ").split() or "all-linear"
     model = get_peft_model(
         model, LoraConfig(task_type="CAUSAL_LM", r=rank, lora_dropout=dropout, target_modules=layers)
     )
