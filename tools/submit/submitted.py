@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
@@ -104,12 +103,16 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     exercise, config, environment = submission.exercise, submission.config_path, _environment(submission)
     environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
+    shell = dict(os.environ)
+    os.environ.update(environment)
     try:
-        with patch.dict(os.environ, environment):
-            settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
-            return settings, settings.check_config(exercise.name)
+        settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
+        return settings, settings.check_config(exercise.name)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
+    finally:
+        os.environ.clear()
+        os.environ.update(shell)
 
 
 def _environment(submission: Submission) -> dict[str, str]:

@@ -40,9 +40,14 @@ def model_path(model_name: str) -> Path | None:
 def model_file(model_name: str) -> dict[str, Any]:
     """The content of `model_path`, or its `text_config`; {} without a path. Raises InputError for what is no JSON."""
     path = model_path(model_name)
-    found = read_json(path) if path else {}
+    found = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
     text = found.get("text_config")
     return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found
+
+
+@cache
+def _content(path: Path, changed_ns: int) -> dict[str, Any]:
+    return read_json(path)
 
 
 @cache
@@ -55,6 +60,11 @@ def modeling_source(kind: str) -> str:
 
 def most_positions(model: Mapping[str, Any]) -> int | None:
     """Rows of a table of positions; None for a model without one: rotary positions go on beyond what it has seen."""
-    source = modeling_source(str(model.get("model_type")))
-    learned = re.search(r"(nn\.|Learned\w*)Embedding\(\s*config\.max_position_embeddings", source)
+    learned = _learns_positions(str(model.get("model_type")))
     return model.get("n_positions") or (model.get("max_position_embeddings") if learned else None)
+
+
+@cache
+def _learns_positions(kind: str) -> bool:
+    table = r"(nn\.|Learned\w*)Embedding\(\s*config\.max_position_embeddings"
+    return bool(re.search(table, modeling_source(kind)))
