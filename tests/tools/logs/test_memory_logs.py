@@ -99,7 +99,6 @@ READ = {
 REFUSED = {
     "g05-no-devices": "'No devices were found', expected a header with timestamp",
     "g06-dmon": "'# gpu .*', expected a header with timestamp",
-    "g07-pmon": "'# gpu .*', expected a header with timestamp",
     "g08-compute-apps": "'pid, process_name, .*', expected a header with timestamp",
     "g09-per-line-date-iso-ns": "expected a header with timestamp, index",
     "g10-ts-with-dash": "expected a header with timestamp, index",
@@ -130,9 +129,7 @@ def test_output_of_another_form_is_refused_with_line_and_what_is_right(name: str
     [
         "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system",
         "No devices were found",
-        "Failed to initialize NVML: Driver/library version mismatch, reload, please",
         POWER_ROW.format(2, "[Insufficient Permissions]"),
-        POWER_ROW.format(2, "Insufficient Permissions"),
         POWER_ROW.format(2, "[GPU is lost]").replace("60 W", "[GPU is lost]"),
         POWER_ROW.format(2, "[Requested functionality has been deprecated]").replace("60 W", "[No Permission]"),
     ],
