@@ -145,7 +145,6 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("gpt2", FLEX, r"ATTENTION=flex: GPT-2 .*; expected ATTENTION=sdpa"),
         (DROPOUT, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
         pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
-        ("bloom", {"COMPILE": "true", "CONFIG": "ds_configs/zero3.json"}, r"COMPILE=true: .*zero3\.json is ZeRO-3"),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
         ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: nothing here trains with it"),
         ("bloom", TENSORWISE | {"CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=tensorwise: .* is DeepSpeed's"),

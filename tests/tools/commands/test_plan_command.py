@@ -100,17 +100,13 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["baseline", "--node-memory", "0"], "--node-memory 0: expected more than 0 GiB"),
         (["nothere"], "no folder with a submit.txt"),
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected a whole number of at least 1"),
-        (["--nodes=2-4 fsdp/multi_node.slurm"], "--nodes=2-4: expected a whole number of at least 1"),
         (["check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in"),
+        (["fsdp/multi_gpu.slurm fsdp_configs/ddp.json --nodes=2"], "multi_gpu.slurm reads no argument 2"),
         (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
-        (
-            ["RUNG=0_textbook FLOAT8=rowwise further/speed-ladder/ladder.slurm"],
-            "FLOAT8=rowwise: what is not float8 is bf16; expected BF16=true",
-        ),
+        (["RUNG=0_textbook FLOAT8=rowwise further/speed-ladder/ladder.slurm"], "float8 is bf16; expected BF16=true"),
         (["BF16=true baseline/baseline.slurm"], "FP16=true and BF16=true: expected at most one of them to be true"),
         (["BF16=false lora/lora.slurm ds_configs/zero2.json"], "zero2.json is DeepSpeed's, which would change"),
         (["model", "gpt2", "--length", "2048"], "--length 2048: gpt2 has 1024 positions; expected at most that"),
-        (["model", f"{MODELS}/opt", "--length", "513"], "models/opt has 512 positions; expected at most that"),
         ([f"MODEL_NAME={MODELS}/opt MODEL_INIT=random MAX_LENGTH=513 baseline/baseline.slurm"], "MAX_LENGTH=513: "),
         (["model", "tiny", "--gpus", "2", "--nodes", "2", "--fabric", "nan"], "--fabric nan: expected more than 0"),
         (["model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),
@@ -122,16 +118,6 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
 def test_bad_input_is_named_with_what_is_expected(words: list[str], says: str, capsys) -> None:
     assert main(["plan", *words]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_configuration_that_the_job_refuses_is_refused_before_the_queue(tmp_path: Path, capsys) -> None:
-    """It was accepted: on a cluster that is learned after the queue. Other files: tests/foreign."""
-    (tmp_path / "mine.json").write_text('{"zero_optimization": {"stage": 2, "overlap_com": true}}')
-    line = f"deepspeed-single-gpu/deepspeed.slurm {tmp_path}/mine.json"
-    (tmp_path / "runs.txt").write_text(f"{line}\n")
-    for words in (["plan", line], ["submit", "--list", f"{tmp_path}/runs.txt", "--dry-run", "--local"]):
-        assert main(words) == 2
-        assert "nothing reads 'zero_optimization.overlap_com'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["t5", "bert"])

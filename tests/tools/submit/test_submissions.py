@@ -7,16 +7,10 @@ import pytest
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
 from tools.logs.runs import find_runs
-from tools.submit.submissions import Submission, every_list, read, read_argument
+from tools.submit.submissions import every_list, read, read_argument
 from tools.submit.submitted import effective_settings, nearest
 from tools.tables.repository import ROOT
 from workshop.run_folder.env_file import sourced
-
-
-def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: tuple[str, ...] = ()) -> Submission:
-    exercise = make_exercise(tmp_path, f"\ufeff# comment\n\n{line}\n")
-    (found,) = read(exercise / "submit.txt", shell or {}, extra)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -32,16 +26,9 @@ def only(tmp_path: Path, line: str, shell: dict[str, str] | None = None, extra: 
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str, expected: str) -> None:
     with pytest.raises(LogError) as error:
-        only(tmp_path, line)
+        read(make_exercise(tmp_path, f"\ufeff# comment\n\n{line}\n") / "submit.txt", {})
     assert (error.value.line, error.value.found) == (None if found == "no run" else 3, found)
     assert expected in error.value.expected
-
-
-def test_what_the_launcher_would_not_read_is_refused() -> None:
-    """Its job refuses it only when its turn has come, and `plan` planned one node."""
-    with pytest.raises(LogError) as error:
-        read_argument("fsdp/multi_gpu.slurm fsdp_configs/ddp.json --nodes=2", {})
-    assert error.value.found == "--nodes=2" and "multi_gpu.slurm reads no argument 2" in error.value.expected
 
 
 LISTS = [*every_list(), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
