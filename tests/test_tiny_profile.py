@@ -8,7 +8,7 @@ import pytest
 
 from tests.launching import PATH, REPO, run, tiny_profile
 from tests.tools.conftest import write_run
-from tools.submit.submissions import Submission, read
+from tools.submit.submissions import read
 from workshop.run_folder.env_file import sourced
 from workshop.run_folder.exercises import exercises_with
 
@@ -23,18 +23,13 @@ MOST = {
 }
 
 
-def environment(line: Submission) -> dict[str, str]:
-    """What the line's training finds, as its launcher makes it."""
-    variables = {"NNODES": "1", "NPROC_PER_NODE": "1", "REPO": str(REPO)} | TINY | line.settings
-    return sourced(line.exercise / "env_vars.sh", variables)
-
-
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: str(path.relative_to(REPO)))
 def test_every_line_is_tiny(path: Path) -> None:
     known: dict[tuple, dict[str, str]] = {}  # lines differ in little: bash is asked once for the same settings
     for line in read(path, TINY):
         key = (line.exercise, *sorted(line.settings.items()))
-        found = known.get(key) or known.setdefault(key, environment(line))
+        variables = {"NNODES": "1", "NPROC_PER_NODE": "1", "REPO": str(REPO)} | TINY | line.settings
+        found = known.get(key) or known.setdefault(key, sourced(line.exercise / "env_vars.sh", variables))
         for name, value in SMALL.items():
             assert found.get(name, value) == value, line.place
         for name, most in MOST.items():

@@ -1,6 +1,5 @@
 """Errors that a script of further/dimensions/ could have, planted in it: the proof has to see each."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -29,9 +28,9 @@ def head_left_untied(tp: ModuleType) -> Replacement:
     return tp, "parallelize_module", and_no_more
 
 
-def scaled_gradients(factor: Callable[[], float]) -> Callable[[ModuleType], Replacement]:
+def world_size_missing(_: ModuleType) -> Replacement:
     backward = torch.Tensor.backward
-    return lambda _: (torch.Tensor, "backward", lambda loss: backward(loss * factor()))
+    return torch.Tensor, "backward", lambda loss: backward(loss / dist.get_world_size())
 
 
 def target_lost_at_each_border(cp: ModuleType) -> Replacement:
@@ -103,8 +102,7 @@ def experts_averaged_over_their_copies_only(ep: ModuleType) -> Replacement:
 
 TP_FAULTS = {"wrong heads": queries_of_another_head, "untied head": head_left_untied}
 CP_FAULTS = {
-    "gradients times 2, as with the world size twice": scaled_gradients(lambda: 2),
-    "world size missing": scaled_gradients(lambda: 1 / dist.get_world_size()),
+    "world size missing": world_size_missing,
     "target lost at each border": target_lost_at_each_border,
     "positions from 0 on each rank": positions_from_0_on_each_rank,
 }

@@ -34,10 +34,6 @@ STEP = {
 ALONE = Layout(1, 1, 1, 1, 1, 8, 4, 6, 2, False)
 
 
-def sent(layout: Layout, per_node: int = 8) -> tuple[float, float]:
-    return layout.traffic(layout.on_rank(STEP), per_node)
-
-
 def proved(layout: Layout) -> float:
     """What a rank sends by the formula that the script's counted bytes are compared with."""
     model = {"parameters": 500, "block_parameters": 400, "embedding_parameters": 50, "layers": 4}
@@ -60,7 +56,7 @@ def proved(layout: Layout) -> float:
 def test_layout_sends_what_is_proved_of_its_script(sizes: dict[str, int]) -> None:
     for checkpointing in (False, True):
         layout = replace(ALONE, checkpointing=checkpointing, **sizes)
-        assert 0 < sent(layout)[0] == pytest.approx(proved(layout))
+        assert 0 < layout.traffic(layout.on_rank(STEP), 8)[0] == pytest.approx(proved(layout))
 
 
 @pytest.mark.parametrize(("run", "sizes"), [("023250-p1349", (1, 1, 2)), ("023218-p1140", (1, 2, 1))], ids=["cp", "tp"])

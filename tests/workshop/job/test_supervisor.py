@@ -161,13 +161,7 @@ RECORDED = (
     ids=[
         *("check fails", "cancelled between two steps", "notice before the run folder", "notice before the training"),
         *("notice while it imports", "notice, saves nothing", "notice, saves", "told, saves", "told, disk full"),
-        *(
-            "Ctrl-C, saves",
-            "terminal closed, saves",
-            "its unfinished checkpoint is left alone",
-            "told after its last step",
-            "second signal",
-        ),
+        *("Ctrl-C, saves", "terminal closed, saves", "unfinished checkpoint", "told after its end", "second signal"),
     ],
 )
 def test_signal_does_what_the_table_says_and_the_record_says_what_it_was(

@@ -20,13 +20,6 @@ node1:29547:29601 [0] NCCL INFO Launch mode Parallel
 # Collective test starting: all_gather_perf
   1048576  262144  float  none  -1  2545.88  0.412  0.206  N/A  N/A  N/A  N/A  N/A
 """
-# Two processes that know nothing of each other: what srun starts without MPI.
-TWO_WORLDS = """\
-# Collective test starting: all_reduce_perf
-#   Rank  0 Pid 4001 on node1 device  0 [0x00] A100-SXM4-40GB
-#   Rank  0 Pid 4002 on node2 device  0 [0x00] A100-SXM4-40GB
-  4194304       1048576   float     sum    10.0   419.43    0.00    N/A    10.0   419.43    0.00    N/A
-"""
 
 
 def read(tmp_path: Path, text: str) -> nccl_log.FabricLog:
@@ -43,10 +36,6 @@ def test_real_log_of_nccl_tests(sample_logs: Path, tmp_path: Path) -> None:
     log = read(tmp_path, f"# Collective test starting: all_reduce_perf\n{text}")
     assert (log.world_size, log.bandwidths[1048576]) == (8, 24.54)
     assert log.allreduce_gb_per_s == log.bandwidths[max(log.bandwidths)] > 200
-
-
-def test_K12_processes_that_are_each_a_world_are_not_taken_for_one(tmp_path: Path) -> None:
-    assert read(tmp_path, TWO_WORLDS).world_size == 1
 
 
 def test_other_collectives_and_a_cut_off_line_are_not_taken_for_an_all_reduce(tmp_path: Path) -> None:
