@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.simulated_here import simulated_here, step
@@ -123,16 +122,3 @@ def test_folder_that_is_no_whole_decoder_is_refused(tmp_path: Path, file: str, c
     refused = f"^MODEL_NAME='{tmp_path}': {message}" if message else f"^{tmp_path}/config.json:1:1: not JSON"
     with pytest.raises(InputError, match=refused):
         load_model(Settings.from_environment(ENVIRONMENT | own, Path("none")), load_tokenizer("sample"))
-
-
-def test_adapter_is_no_model_to_train(tmp_path: Path) -> None:
-    """Transformers loads it with its base model, all weights frozen."""
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
-    small("llama").save_pretrained(base)
-    model = AutoModelForCausalLM.from_pretrained(base)
-    get_peft_model(model, LoraConfig(target_modules=["q_proj"])).save_pretrained(adapter)
-    with pytest.raises(InputError, match="adapter': found frozen weights, as an adapter's; expected a model"):
-        load_model(
-            Settings.from_environment(ENVIRONMENT | {"MODEL_NAME": str(adapter)}, Path("none")),
-            load_tokenizer("sample"),
-        )

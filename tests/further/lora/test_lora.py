@@ -15,9 +15,11 @@ from transformers import AutoModelForCausalLM
 from lora_settings import LoraSettings
 from tests.launching import PATH, REPO, die_after, losses, record
 from tests.trainings_on_ranks import Ranks, training
+from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
 from workshop.run_folder.errors import InputError
-from workshop.training.models import blocks_of
+from workshop.run_folder.settings import Settings
+from workshop.training.models import blocks_of, load_model
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
@@ -99,7 +101,7 @@ def test_run_that_died_goes_on_with_its_adapters_and_their_states(form: str, fol
         torch.testing.assert_close(adapters(resumed)[name], tensor, atol=1e-4, rtol=0.01)  # bf16's last digit
 
 
-def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(folder: Path, tmp_path: Path) -> None:
+def test_adapters_are_no_model_to_train_and_merged_answer_as_the_trained_ones(folder: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder / "llama", dtype=torch.float32)
     inputs = batch(EXAMPLES[:1])
     frozen = base(**inputs).logits
@@ -111,6 +113,10 @@ def test_adapters_loaded_again_and_merged_answer_as_the_trained_ones(folder: Pat
     merged = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)(**inputs).logits
     assert (merged - trained).norm() < 0.1 * (frozen - trained).norm()
     assert "adapter_config.json" not in [file.name for file in tmp_path.iterdir()]
+    # Transformers loads an adapter with its base model, all weights frozen.
+    settings = Settings.from_environment(ENVIRONMENT | {"MODEL_NAME": trained_here}, Path("none"))
+    with pytest.raises(InputError, match="found frozen weights, as an adapter's; expected a model"):
+        load_model(settings, TOKENIZER)
 
 
 def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
