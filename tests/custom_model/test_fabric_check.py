@@ -8,8 +8,7 @@ from custom_model.fabric_check import judge, row
 from tests.launching import only_run, program, record, run, tiny_profile
 
 RANKS = "#  Rank  0 Group  0 Pid  1 on node1 device  0 X\n#  Rank  1 Group  0 Pid  2 on node2 device  0 X\n"
-UNNAMED = RANKS + row(4 * 2**20, 0.0005, 2) + "\n"
-FAST = f"# Collective test starting: all_reduce_perf\n{UNNAMED}"
+FAST = f"# Collective test starting: all_reduce_perf\n{RANKS}{row(4 * 2**20, 0.0005, 2)}\n"
 
 
 @pytest.mark.parametrize(

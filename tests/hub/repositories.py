@@ -51,18 +51,13 @@ def make_bloom(folder: Path, seed: int, largest_file: str = "1GB") -> None:
     (folder / "flax_model.msgpack").write_bytes(b"not fetched")
 
 
-def make_squad(folder: Path) -> None:
-    """The sample in the columns and files of rajpurkar/squad."""
-    splits = {}
-    for split in ("train", "validation"):
-        splits[split] = [row | {"answers": {"text": row["answers"]}} for row in load_squad("sample", split)]
-    write_hub(folder, splits)
-    (folder / "README.md").write_text(CARD)
-
-
 def make_repositories(root: Path) -> None:
     """Everything the workshop's default path asks the hub for, in small."""
     make_bloom(root / "models/bigscience/bloom-560m", seed=560)
     make_bloom(root / "models/bigscience/bloom-7b1", seed=7100, largest_file="250KB")
     make_bloom(root / "models/gated/bloom", seed=1)
-    make_squad(root / "datasets/rajpurkar/squad")
+    splits, squad = {}, root / "datasets/rajpurkar/squad"  # the sample in its columns and files
+    for split in ("train", "validation"):
+        splits[split] = [row | {"answers": {"text": row["answers"]}} for row in load_squad("sample", split)]
+    write_hub(squad, splits)
+    (squad / "README.md").write_text(CARD)

@@ -32,7 +32,6 @@ LLAMA = {"hidden_size": HIDDEN, "intermediate_size": 64, "initializer_range": 0.
 LONG_ROWS = {"GRADIENT_CHECKPOINTING": "true", "LOSS_CHUNK": "24"}
 GPIPE, ONE_F_ONE_B, INTERLEAVED = ({"SCHEDULE": name} for name in ("gpipe", "1f1b", "interleaved"))
 BY_POSITION, SAVED = {"SEQUENCE_PARALLEL": "true"}, {"SAVE": "end"}
-MIXTURE = {"initializer_range": 0.1}
 # Rows of 64 tokens are full; longer ones have padding, which the auxiliary loss leaves out.
 OF_REFERENCES = {"mixture": {"GRAD_ACC": "2"}, "mixture, padded": {"MAX_LENGTH": "192"}}
 LAYERS = {"deep": 4, "flat": 1}  # of the models so called; the others have 2
@@ -93,7 +92,7 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for model in models:
         (folder / model).mkdir()
         own = {"tie_word_embeddings": "tied" in model, "num_hidden_layers": layers(model)}
-        shape = mixture | MIXTURE if "mixture" in model else llama | LLAMA
+        shape = mixture | {"initializer_range": 0.1} if "mixture" in model else llama | LLAMA
         (folder / model / "config.json").write_text(json.dumps(shape | own))
 
     def run(name: str, case: Case, exercise: str = "dimensions", ranks: int = 2) -> Training:

@@ -21,8 +21,6 @@ from tests.trainings_on_ranks import Ranks, training
 from workshop.job.outcome import RESERVE_BYTES, begin, record_end
 from workshop.run_folder.checkpoints import newest
 
-KILLS = 10
-SEED = 20261122
 STEPS = 40  # on one rank
 SIZES = {
     **{"TRAIN_SIZE": "40", "MAX_LENGTH": "64", "NUM_EPOCHS": "2", "BATCH_SIZE": "2", "GRAD_ACC": "1"},
@@ -183,9 +181,9 @@ def test_disk_that_is_full_at_a_save_is_the_cause_and_keeps_the_checkpoints_befo
 
 
 def test_training_killed_ten_times_ends_with_the_same_weights(train: Train, undisturbed: Path, tmp_path: Path) -> None:
-    moments = random.Random(SEED)
+    moments = random.Random(20261122)
     whole_s = 1.5 * json.loads((undisturbed / "summary.json").read_text())["train_runtime_s"]
-    for _ in range(KILLS):
+    for _ in range(10):
         train(tmp_path, kill_after_s=moments.uniform(0.2, whole_s))
     assert train(tmp_path) == [0]
     assert_as_undisturbed(tmp_path, undisturbed)

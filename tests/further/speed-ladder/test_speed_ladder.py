@@ -117,7 +117,6 @@ def test_top_rung_runs_on_a_laptop_and_answers_on_the_way(tmp_path: Path) -> Non
 
 SWITCHES = {"ATTENTION": "sdpa", "PACKING": "true"}
 FLEX = SWITCHES | {"ATTENTION": "flex"}
-DROPOUT = {"model_type": "llama", "attention_dropout": 0.1}
 TENSORWISE = {"FLOAT8": "tensorwise", "BF16": "true"}
 DEEPCOMPILE = "ds_configs/tuning/zero3_deepcompile.json"
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -143,7 +142,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("phi", SWITCHES | {"LOSS": "chunked"}, r"LOSS=chunked: .* is a phi.* \(gradients of a small one differ"),
         ({"model_type": "mistral", "sliding_window": 100}, SWITCHES, r"sees 100 tokens back.*MAX_LENGTH=100 or less"),
         ("gpt2", FLEX, r"ATTENTION=flex: GPT-2 .*; expected ATTENTION=sdpa"),
-        (DROPOUT, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
+        ({"model_type": "llama", "attention_dropout": 0.1}, FLEX, r"ATTENTION=flex: .*=0.1,.*=sdpa"),
         pytest.param("bloom", TENSORWISE, "FLOAT8=tensorwise needs .* 8.9 .*found none", marks=WITHOUT_GPU),
         ("bloom", {"CONFIG": DEEPCOMPILE}, "compile.deepcompile needs COMPILE=true"),
         ("bloom", {"OPTIMIZER": "muon"}, "OPTIMIZER=muon: nothing here trains with it"),

@@ -32,7 +32,6 @@ VERDICTS = {
     "a22-default-prefix-megatron": ("oom", "", "[default3]:RuntimeError: CUDA out of memory"),
     "a23-ray-prefix": ("oom", "", "pid=2809, ip=10.0.0.4) torch.cuda.OutOfMemoryError"),
     "a24-time-limit-bypass": ("timeout", "", "DUE TO TIME LIMIT"),
-    "b01-illegal-access-abort": ("failed", "CUDA error", "CUDA error: an illegal memory access was encountered"),
     "b02-nvlink-deepspeed": ("failed", "CUDA error", "CUDA error: uncorrectable NVLink error"),
     "b04-segfault-torchrun": ("failed", "Segmentation fault (SIGSEGV)", "failed (exitcode: -11) local_rank: 1"),
     "b06-mpirun-tag": ("oom", "", "[1,3]<stderr>:torch.OutOfMemoryError"),
