@@ -271,6 +271,7 @@ def test_somebody_elses_run_is_not_started(
         ({"command": ["x"]}, r"started with .*/x; expected a \.slurm of"),
         ({"command": []}, "expected a run of this version"),
         ({"settings": {"BASH_ENV": "env"}}, r"\.resume\.json sets BASH_ENV; expected settings"),
+        ({"settings": {"TRAIN_SIZE": 64}}, "expected a run of this version"),
     ],
 )
 def test_resume_json_starts_only_launchers_of_ours_with_settings(changes, told, stopped, logs, monkeypatch) -> None:

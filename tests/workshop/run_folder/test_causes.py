@@ -151,7 +151,9 @@ GPU_MEMORY = [
     "  what():  [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: out of memory",
     "Cuda failure 2 'out of memory'",
     "RuntimeError: Triton Error [CUDA]: out of memory",
+    "2026-11-26T10:00:00.123Z torch.OutOfMemoryError: CUDA out of memory.",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "node3: torch.OutOfMemoryError: CUDA out of memory.",  # as pdsh shows another node's output
     "  3%|3         | 30/1000 [00:12<06:40,  2.42it/s]torch.OutOfMemoryError: CUDA out of memory.",
 ]
 HOST_MEMORY = [
