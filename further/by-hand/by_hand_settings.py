@@ -2,12 +2,18 @@
 
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.run_folder.configuration import BY_HAND, Configuration
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings, setting
+
+
+def launched_script(environ: Mapping[str, str]) -> str:
+    """Return the launcher's first argument; "" without one."""
+    return "".join(shlex.split(environ["LAUNCHER_ARGUMENTS"])[:1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +34,7 @@ class ByHandSettings(GPTSettings):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_config(self, exercise: str = "") -> Configuration | None:
-        script = "".join(shlex.split(os.environ["LAUNCHER_ARGUMENTS"])[:1])
+        script = launched_script(os.environ)
         if script not in ("ddp.py", "fsdp.py", "zero.py"):
             raise InputError(f"script '{script}': expected ddp.py, fsdp.py or zero.py")
         return Settings.check_config(self, f"{BY_HAND}/{script}")

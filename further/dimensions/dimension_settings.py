@@ -1,13 +1,12 @@
 """The settings of the five scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from by_hand_settings import ByHandSettings
+from by_hand_settings import ByHandSettings, launched_script
 
 from custom_model.settings import MODEL_NAME
 from workshop.run_folder.configuration import Configuration
@@ -54,7 +53,7 @@ class DimensionSettings(ByHandSettings):
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
-        script = "".join(shlex.split(environ["LAUNCHER_ARGUMENTS"])[:1])
+        script = launched_script(environ)
         if script.removesuffix(".py") not in SETTINGS_OF:
             raise InputError(f"script '{script}': expected {', '.join(f'{name}.py' for name in SETTINGS_OF)}")
         return super().from_environment({**environ, "DIMENSION": script.removesuffix(".py")}, env_file)

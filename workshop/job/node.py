@@ -28,7 +28,6 @@ from threading import Thread
 from typing import IO
 
 from workshop.job import processes
-from workshop.job.processes import JOB_SIGNALS, started
 from workshop.run_folder.control import Control
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
@@ -70,18 +69,18 @@ def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
             command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
         if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
-        loggers.append(started(command, signal.SIGKILL, stdout=log.open("ab")))
+        loggers.append(processes.started(command, signal.SIGKILL, stdout=log.open("ab")))
     if command := logger("CPU_LOGGER", "CPU memory log"):
         # psrecord empties the file that it opens.
         append = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log_name("cpu_memory.txt").open("ab"))
         pipe = append.stdin.fileno()
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [pipe]}
-        psrecord = started([*command, str(pid), "--log", f"/dev/fd/{pipe}"], signal.SIGKILL, **quiet)
+        psrecord = processes.started([*command, str(pid), "--log", f"/dev/fd/{pipe}"], signal.SIGKILL, **quiet)
         append.stdin.close()
         loggers += [psrecord, append]
         Thread(target=_say_why_it_ended, args=(psrecord.stderr,)).start()
     if command := logger("PSS_LOGGER", "log of the proportional set size"):
-        loggers.append(started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
+        loggers.append(processes.started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
     return loggers
 
 
@@ -113,12 +112,13 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     end_earlier()
     os.environ["STARTED_BY_NODE"] = os.environ.get("SLURM_NODEID", "0")
     processes.lead_job()
-    training = started(command, signal.SIGKILL)
+    training = processes.started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
     control, saving, told_s = Control(Path(os.environ["RUN_DIR"])), False, 0.0
+    signals = processes.JOB_SIGNALS
     while processes.runs(training):
         left_s = max(0.0, told_s + processes.KILL_AFTER_S - time.monotonic())
-        got = signal.sigtimedwait(JOB_SIGNALS, left_s) if told_s else signal.sigwaitinfo(JOB_SIGNALS)
+        got = signal.sigtimedwait(signals, left_s) if told_s else signal.sigwaitinfo(signals)
         if got is None:
             break
         if got.si_signo not in ENDINGS:
