@@ -80,10 +80,10 @@ class Keys:
             names = ",".join(sorted(self.refused))
             raise InputError(f"{'; '.join(self.refused.values())}; expected none, or IGNORE_KEYS={names}")
 
-    def of_turn(self, at: str, turn: Row, is_learnt: bool) -> set[str]:
+    def of_turn(self, at: str, turn: Row) -> set[str]:
         """Refuse keys that change the lesson. Returns keys of an assistant's turn that are taken without effect."""
         known = {key for key in UNREAD & turn.keys() if turn[key] not in NO_CHANGE}
-        if not is_learnt:
+        if ROLES.get(str(turn.get("from", turn.get("role")))) != "assistant":
             self.refuse(at, turn, (key for key in known if not ABOUT_TRAINING.search(key)))
             return set()
         others = {
@@ -116,8 +116,9 @@ def conversation_of(at: str, row: Row, keys: Keys) -> Row:
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
         if role is None or _is_list_of(dict, row[column]):
             for place, one in items_of(f"{at}: ", row, column):
+                if isinstance(one, dict):
+                    unread |= keys.of_turn(place, one)
                 messages.append(_message(place, one))
-                unread |= keys.of_turn(place, one, messages[-1]["role"] == "assistant")
             if column == "prompt" and "assistant" in [message["role"] for message in messages]:
                 raise InputError(f"{at}: prompt: found a turn of an assistant, which is no target; expected messages")
             continue

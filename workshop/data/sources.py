@@ -29,7 +29,6 @@ from workshop.data import forms
 from workshop.data.forms import Row
 from workshop.data.hub import Repository
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.plural import counted
 from workshop.sample import harbour
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
@@ -73,10 +72,7 @@ def _note(name: str, splits: dict[str, Dataset]) -> None:
     if not notes:
         return
     if "question" in rows[0].column_names:
-        note(
-            f"{name}: found {counted(len(notes), 'answer')} that are not in their contexts, the first in {notes[0]}",
-            "warning",
-        )
+        note(f"{name}: answers that are not in their contexts: {len(notes)}, the first in {notes[0]}", "warning")
     else:
         keys = ", ".join(sorted({key for text in notes for key in text.split(", ")}))
         note(f"{name}: {keys}: found in turns of an assistant; nothing here reads them")
