@@ -37,6 +37,7 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 # ---- More settings of every exercise with a Trainer, with their defaults: set them in your shell, or here without the # ----
 #export TOKENIZER_NAME=             # a hub name or `sample`; empty: the model's own
 #export EVAL_DATASET=               # as DATASET, to evaluate on; empty: DATASET's own held-out part
+#export IGNORE_KEYS=                # keys of rows and turns to take without effect: toxic,redacted
 #export LABELS=answer               # or text: the loss is on the whole row, as in older material
 #export MAX_STEPS=0                 # stop after so many steps; 0: after NUM_EPOCHS
 #export EVAL_BATCH_SIZE=0           # per GPU; 0: as BATCH_SIZE

@@ -40,9 +40,11 @@ READ = {
     "c47-oasst.jsonl": [HI],
     "c48-user-first-system-mid.jsonl": [f"{HI} | system: Now be rude | user: Hi | assistant: What."],
     "c50-system-in-row-3.jsonl": [HI, HI, f"system: SYS | {HI}", HI],
+    "m01-slimorca-weights.jsonl": ["system: You help. | user: Name a river. | assistant: The Rhine."] * 3,
+    "q16-table-answer-not-in-context.jsonl": ["Where? Germany"] * 3,
 }  # fmt: skip
 REFUSED = {
-    "c04-openai-tools.jsonl": ":1: tools: found .*, which nothing here reads",
+    "c04-openai-tools.jsonl": ":1: tools: found .*, which nothing here reads; .* IGNORE_KEYS=tool_calls,tools$",
     "c05-openai-content-parts.jsonl": r":1: messages\[0\]: content: found .*, expected a text",
     "c10-empty-output.jsonl": ":2: output: found an empty text, expected a text",
     "c14-chatgpt-role.jsonl": r":1: conversations\[1\]: from: found 'chatgpt', expected one of human, .*assistant",
@@ -58,6 +60,9 @@ REFUSED = {
     "c38-latin1.csv": ": .*can't decode byte 0xe9",
     "c42-ndjson.ndjson": r": found '\.ndjson', expected .*\.jsonl",
     "c43-pretty.json": ": found one row, expected a list of rows, or .jsonl",
+    "m10-turn-mask.jsonl": r":1: messages\[1\]: mask: found True, which nothing here reads; .* IGNORE_KEYS=mask$",
+    "m11-turn-train_on_turn.jsonl": r":1: messages\[1\]: train_on_turn: found False, .* IGNORE_KEYS=train_on_turn$",
+    "q13-nq-style.jsonl": ":1: answer: found a list of texts, expected a text",
 }
 
 
@@ -102,6 +107,9 @@ UNREAD = {
     "spans": ({"messages": [USER, SAID | {"train_detail": [{"train": False}]}]}, r"messages\[1\]: train_detail: found"),
     "context of parts": ({"question": "Who?", "context": {"title": ["A"]}, "answer": "Me"}, "context: found {.*a text"),
     "half a character": ({"instruction": "Hi", "output": "\ud83d"}, r"output: found '\\ud83d', half of a character"),
+    "key nobody knows": ({"messages": [USER, SAID | {"redacted": 0.0}]}, r"messages\[1\]: redacted: found 0\.0"),
+    "text of a training's key": ({"messages": [USER, SAID | {"loss_on": "none"}]}, r"messages\[1\]: loss_on: found"),
+    "inner key": ({"messages": [USER, SAID | {"meta": {"train": False}}]}, r"messages\[1\]: meta: found"),
     "two systems": ({"system": "A", "messages": [{"role": "system", "content": "B"}, USER, SAID]}, "system: found"),
 }  # fmt: skip
 
@@ -123,6 +131,32 @@ def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:
     row = {"messages": [USER, said], "tools": [], "history": None, "system": "", "label": True}
     (tmp_path / "a.jsonl").write_text(json.dumps(row))
     assert [shown(row) for row in load_splits(f"{tmp_path}/a.jsonl")["train"]] == [HI]
+
+
+def test_keys_of_turns_that_nothing_reads_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All in one message if they may say what is learnt, in one note if not; IGNORE_KEYS takes them."""
+    asked = USER | {"weight": 0, "train": False, "seen": True}
+    turns = [[asked, SAID | {"toxic": False, "model": "m-1", "time_s": 17}], [asked, SAID | {"mask": True, "toxic": 1}]]
+    file = tmp_path / "a.jsonl"
+    file.write_text("\n".join(json.dumps({"messages": some, "toxic": True}) for some in turns))
+    with pytest.raises(InputError) as refused:
+        load_splits(str(file), "toxic_,")
+    for part in (f"{file}:1: messages[1]: toxic: found False", f"{file}:2: messages[1]: mask: found True"):
+        assert str(refused.value).count(part) == 1
+    assert str(refused.value).endswith("IGNORE_KEYS=mask,toxic")
+    capsys.readouterr()
+    for _ in ("read", "from the cache"):
+        assert [shown(row) for row in load_splits(str(file), "mask, toxic")["train"]] == [HI, HI]
+        assert capsys.readouterr().out.count(f"note: {file}: model, time_s: found in turns of an assistant") == 1
+
+
+def test_answers_outside_their_context_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:
+    file = FILES / "q16-table-answer-not-in-context.jsonl"
+    load_splits(str(file))
+    found = f"warning: {file}: answers that are not in their contexts: 3, the first in {file}:1\n"
+    assert capsys.readouterr().out == found
+    load_splits("sample")
+    assert not capsys.readouterr().out
 
 
 def test_system_prompt_beside_a_question_is_the_first_turn(tmp_path: Path) -> None:
@@ -153,6 +187,9 @@ THINKING = (
 )
 DEAF = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}</s>{% endfor %}"
 DEAF += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+# As Qwen2.5's, with a system prompt of its own; and a prefill of the generation prompt, which answers are without.
+OWN_SYSTEM = "{% if messages[0].role != 'system' %}<|system|>Be helpful.</s>{% endif %}" + CHATML
+PREFILL = CHATML.replace("<|assistant|>", "<|assistant|><think>\n\n</think>\n\n")
 SYSTEM = {"role": "system", "content": "SYS"}
 THOUGHT = {"role": "assistant", "content": "<think>So.</think>Four."}
 
@@ -173,8 +210,11 @@ def targets(template: str | None, messages: list[dict[str, str]], length: int = 
         (MISTRAL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (THINKING, [USER, THOUGHT], "<think>So.</think>Four.</s>"),
         (DEAF, [USER, SAID], "Hello.</s>"),
+        (OWN_SYSTEM, [USER, SAID], "Hello.</s>"),
+        (OWN_SYSTEM, [SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (PREFILL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
     ],
-    ids=["none", "chatml", "gemma", "mistral", "thinking", "deaf"],
+    ids=["none", "chatml", "gemma", "mistral", "thinking", "deaf", "own system", "assistant first", "prefill"],
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:
     assert targets(template, messages) == learnt

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
 
@@ -129,29 +130,38 @@ def _plain(row: Row, end: str, pair: bool) -> Parts:
 
 def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, str]]:
     """Give the text that the template adds for each turn; its text before an assistant's turn is no target."""
+
+    def write(some: list[Row], **options: bool) -> str:
+        try:
+            return tokenizer.apply_chat_template(some, tokenize=False, **options)
+        except (TemplateError, TypeError, ValueError) as error:  # None + str: a tokenizer without bos_token
+            raise InputError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
+
     messages, before, written = row["messages"], "", 0
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             continue  # written with the next answer; after the last answer nothing is learnt
-        for some, kind in ((messages[:number], PROMPT), (messages[: number + 1], TARGET)):
-            if not some:
-                continue
-            try:
-                after = tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=kind == PROMPT)
-            except (TemplateError, TypeError, ValueError) as error:  # None + str: a tokenizer without bos_token
-                raise InputError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
-            if not after.startswith(before):
-                raise InputError(
-                    f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
-                    "expected one answer per example, or a tokenizer without a template"
-                )
-            if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
-                raise InputError(
-                    f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
-                    "conversation without it, or another tokenizer"
-                )
-            yield after[len(before) :], kind
-            before, written = after, len(some)
+        some = messages[: number + 1]
+        after = write(some)
+        if number:
+            prompt = write(some[:-1], add_generation_prompt=True)
+        else:  # what another first turn of the assistant begins with, too, is the template's own
+            prompt = write([message | {"content": "b" if message["content"].strip().startswith("a") else "a"}])
+        is_kept = not number or after.startswith(prompt) or after.startswith(write(some[:-1]))
+        if not (is_kept and prompt.startswith(before)):
+            raise InputError(
+                f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
+                "expected one answer per example, or a tokenizer without a template"
+            )
+        if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
+            raise InputError(
+                f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
+                "conversation without it, or another tokenizer"
+            )
+        begin = commonprefix([prompt, after])  # noqa: RUF071 (texts; no answer has the prefill)
+        yield begin[len(before) :], PROMPT
+        yield after[len(begin) :], TARGET
+        before, written = after, len(some)
 
 
 def _tokenised(

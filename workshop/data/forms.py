@@ -10,7 +10,8 @@ system, system_prompt          a column beside `conversations` or a request: the
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,14 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
 }
 ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
-# Keys of a row or a turn that would change the lesson and are not read; and values that change nothing.
+# Keys of a row or a turn that would change the lesson and are not read; and values that change nothing, here and in any
+# other key of an assistant's turn.
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
 UNREAD |= {"reasoning_content", "reasoning", "thinking", "chat_template_kwargs", "documents", "train_detail"}
 UNREAD |= {"image", "images", "video", "videos", "audio", "audios"}
-NO_CHANGE = (None, "", [], {}, 1, "1", "[]", "null")  # True is 1
+NOTHING = (None, "", [], {}, "[]", "null")
+NO_CHANGE = (*NOTHING, 1, "1")  # True is 1
+ABOUT_TRAINING = re.compile("train|learn|loss|mask|weight", re.IGNORECASE)
 
 
 def name_and_slice(dataset: str) -> tuple[str, str]:
@@ -58,18 +62,63 @@ def layout_of(row: Row) -> tuple[str, ...] | None:
     return next((columns for columns in LAYOUTS if {*columns} <= row.keys()), None)
 
 
-def conversation_of(at: str, row: Row) -> Row:
-    """Return `at` as `id`, and `messages`: role ("" of a prompt) and content of each turn. Raises InputError."""
+@dataclass
+class Keys:
+    """Keys of a file that nothing here reads: those that IGNORE_KEYS names, and what refuses the file."""
+
+    ignored: Iterable[str] = ()
+    refused: dict[str, str] = field(default_factory=dict)  # by key: the first place, and what was found
+
+    def refuse(self, at: str, row: Row, keys: Iterable[str]) -> None:
+        """Note these keys of a row or a turn."""
+        for key in sorted({*keys} - {*self.ignored}):
+            self.refused.setdefault(key, f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads")
+
+    def check(self) -> None:
+        """Raises InputError for the keys of UNREAD and those that may say what is learnt."""
+        if self.refused:
+            names = ",".join(sorted(self.refused))
+            raise InputError(f"{'; '.join(self.refused.values())}; expected none, or IGNORE_KEYS={names}")
+
+    def of_turn(self, at: str, turn: Row) -> set[str]:
+        """Refuse keys that change the lesson. Returns keys of an assistant's turn that are taken without effect."""
+        known = {key for key in UNREAD & turn.keys() if turn[key] not in NO_CHANGE}
+        if ROLES.get(str(turn.get("from", turn.get("role")))) != "assistant":
+            self.refuse(at, turn, (key for key in known if not ABOUT_TRAINING.search(key)))
+            return set()
+        others = {
+            key for key in turn.keys() - UNREAD - {"role", "content", "from", "value"} if turn[key] not in NOTHING
+        }
+        marks = {key for key in others if _may_be_a_mark(key, turn[key])}
+        self.refuse(at, turn, known | marks)
+        return others - marks - {*self.ignored}
+
+
+def _may_be_a_mark(key: str, value: Any) -> bool:
+    """Return whether a turn's value may say that it is not to be trained on, or in part."""
+    if isinstance(value, int | float):  # True and False are numbers, too
+        return 0 <= value <= 1
+    return isinstance(value, list | dict) or str(value).lower() in ("true", "false") or bool(ABOUT_TRAINING.search(key))
+
+
+def conversation_of(at: str, row: Row, keys: Keys) -> Row:
+    """Return `at` as `id`, `messages`: role ("" of a prompt) and content of each turn, and `note`: keys without effect.
+
+    Raises InputError.
+    """
     if not (columns := layout_of(row)):
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise InputError(f"{at}: found the columns {found}; expected {expected}; or text")
-    check_read(at, row)
+    keys.refuse(at, row, (key for key in UNREAD & row.keys() if row[key] not in NO_CHANGE))
     if str(row.get("label")).lower() == "false":  # of KTO's pairs, also in csv: a completion not to learn
         raise InputError(f"{at}: label: found False, expected examples to learn from only")
-    messages = []
+    messages, unread = [], set()
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
-        if role is None or isinstance(row[column], list):
-            messages += [_message(place, one) for place, one in items_of(f"{at}: ", row, column)]
+        if role is None or _is_list_of(dict, row[column]):
+            for place, one in items_of(f"{at}: ", row, column):
+                if isinstance(one, dict):
+                    unread |= keys.of_turn(place, one)
+                messages.append(_message(place, one))
             if column == "prompt" and "assistant" in [message["role"] for message in messages]:
                 raise InputError(f"{at}: prompt: found a turn of an assistant, which is no target; expected messages")
             continue
@@ -84,7 +133,7 @@ def conversation_of(at: str, row: Row) -> Row:
             messages.insert(0, {"role": "system", "content": text_of(at, row, name)})
     if not any(message["role"] == "assistant" for message in messages):
         raise InputError(f"{at}: found no turn of an assistant, expected one to learn from")
-    return {"id": at, "messages": messages}
+    return {"id": at, "messages": messages, "note": ", ".join(sorted(unread))}
 
 
 def _message(at: str, message: Any) -> dict[str, str]:
@@ -92,15 +141,11 @@ def _message(at: str, message: Any) -> dict[str, str]:
     role = text_of(at, message, names[0])
     if role not in ROLES:
         raise InputError(f"{at}: {names[0]}: found {role!r}, expected one of {', '.join(ROLES)}")
-    check_read(at, message)
     return {"role": ROLES[role], "content": text_of(at, message, names[1])}
 
 
-def check_read(at: str, row: Row) -> None:
-    """Raises InputError for a key of UNREAD: tools and weights would otherwise be dropped silently."""
-    for key in sorted(UNREAD & row.keys()):
-        if row[key] not in NO_CHANGE:
-            raise InputError(f"{at}: {key}: found {repr(row[key])[:40]}, which nothing here reads; expected no {key}")
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, kind) for one in value)
 
 
 def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
@@ -113,19 +158,21 @@ def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
             yield place, asked | {"title": title, "context": context, "answers": {"text": texts}}
 
 
-def question_of(at: str, row: Row) -> Row:
+def question_of(at: str, row: Row, keys: Keys) -> Row:
     """Return id, title, question, context and `answers`: the texts, never empty, the training target first.
 
-    A table has `answers` as {"text": [...], "answer_start": [...]}.
+    `note` is the place of a target that is not in its context. A table has `answers` as {"text": [...],
+    "answer_start": [...]}.
     """
     answers = items_of(f"{at}.answers.", row.get("answers"), "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so
         raise InputError(f"{at}.answers: found an empty list, expected at least one answer (SQuAD v1.1, not v2.0)")
-    return {key: text_of(at, row, key) for key in ("id", "title", "question", "context")} | {"answers": texts}
+    read = {key: text_of(at, row, key) for key in ("id", "title", "question", "context")} | {"answers": texts}
+    return read | {"note": "" if texts[0].strip() in read["context"] else at}
 
 
-def document_of(at: str, row: Row) -> Row:
+def document_of(at: str, row: Row, keys: Keys) -> Row:
     return {"text": text_of(at, row, "text")}
 
 
@@ -134,6 +181,7 @@ def text_of(at: str, row: Any, key: str) -> str:
     value = row.get(key) if isinstance(row, dict) else None
     if not isinstance(value, str) or not value.strip():
         found = "nothing" if value is None else "an empty text" if isinstance(value, str) else repr(value)[:40]
+        found = "a list of texts" if _is_list_of(str, value) else found
         raise InputError(f"{at}: {key}: found {found}, expected a text")
     if half := re.search("[\ud800-\udfff]", value):  # JSON allows it, UTF-8 does not
         raise InputError(f"{at}: {key}: found {half[0]!r}, half of a character that was cut; expected a text")

@@ -1,6 +1,5 @@
 """The data of a run: the first examples of a data set, encoded for the Trainer."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -14,7 +13,7 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all
 from workshop.data.forms import Row
-from workshop.data.sources import cache_folder, code_of_package, load_splits, split_of
+from workshop.data.sources import cache_folder, code_of_package, load_splits, note, split_of
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import Settings
@@ -44,14 +43,14 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
-        splits = load_splits(name)
+        splits = load_splits(name, settings.ignore_keys)
         train = split_of(name, splits, "train")
         if "text" in train.column_names:
             if settings.eval_dataset:
                 found = "of plain text the rows after TRAIN_SIZE are held out"
                 raise InputError(f"EVAL_DATASET={other}: {found}; expected it left out")
             return load_text(settings, tokenizer, train)
-        splits = load_splits(other) if settings.eval_dataset else splits
+        splits = load_splits(other, settings.ignore_keys) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
             raise InputError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
@@ -74,7 +73,7 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
     """
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
-    documents = documents or split_of(settings.dataset, load_splits(settings.dataset), "train")
+    documents = documents or split_of(settings.dataset, load_splits(settings.dataset, settings.ignore_keys), "train")
     if "messages" in documents.column_names:
         raise InputError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
     text: list[int] = []
@@ -139,8 +138,3 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 def _note_unscored(settings: Settings) -> None:
     if settings.generate_size or settings.generate_train_size:
         note(f"{settings.dataset} is trained on without SQuAD's questions: no answers are scored")
-
-
-def note(text: str) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        print(f"note: {text}", flush=True)

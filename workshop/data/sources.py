@@ -37,16 +37,17 @@ EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .cs
 Located = tuple[str, Row]  # a row and its place
 
 
-def load_splits(dataset: str) -> dict[str, Dataset]:
+def load_splits(dataset: str, ignore_keys: str = "") -> dict[str, Dataset]:
     """Return the data set's splits; a file or a slice is one split `train`. Raises InputError."""
+    ignored = tuple(sorted(filter(None, map(str.strip, ignore_keys.split(",")))))
     name, spec = forms.name_and_slice(dataset)
     datasets.disable_progress_bars()
     if name in ("harbour", "harbour-sentences"):
-        splits = {split: _kept(_harbour_rows, name, split) for split in forms.SAMPLE_FILES}
+        splits = {split: _kept((), _harbour_rows, name, split) for split in forms.SAMPLE_FILES}
     elif name == "sample":
-        splits = {split: _read(file) for split, file in forms.SAMPLE_FILES.items()}
+        splits = {split: _read(file, ()) for split, file in forms.SAMPLE_FILES.items()}
     else:
-        splits = (_local if forms.is_path(name) else _of_hub)(name)
+        splits = (_local if forms.is_path(name) else _of_hub)(name, ignored)
     if spec:
         splits = {"train": _sliced(dataset, splits, spec)}
     for rows in splits.values():
@@ -54,7 +55,27 @@ def load_splits(dataset: str) -> dict[str, Dataset]:
         for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
             if times > 1:
                 raise InputError(f"{name}: id: found {question} {times} times, expected unique ids")
+    _note(name, splits)
     return splits
+
+
+def note(text: str, level: str = "note") -> None:
+    """Print it once for all ranks."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"{level}: {text}", flush=True)
+
+
+def _note(name: str, splits: dict[str, Dataset]) -> None:
+    """Say what the rows' notes say: once, also if the rows come from the cache."""
+    rows = [part for part in splits.values() if "note" in part.column_names]
+    notes = [text for part in rows for text in part["note"] if text]
+    if not notes:
+        return
+    if "question" in rows[0].column_names:
+        note(f"{name}: answers that are not in their contexts: {len(notes)}, the first in {notes[0]}", "warning")
+    else:
+        keys = ", ".join(sorted({key for text in notes for key in text.split(", ")}))
+        note(f"{name}: {keys}: found in turns of an assistant; nothing here reads them")
 
 
 def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
@@ -79,7 +100,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def _local(name: str) -> dict[str, Dataset]:
+def _local(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
     """Read a file, a glob, or a folder whose files' names tell their split."""
     path = Path(name).expanduser()
     files = {"train": sorted(glob.glob(str(path), recursive=True)) or [str(path)]}  # noqa: PTH207
@@ -87,7 +108,7 @@ def _local(name: str) -> dict[str, Dataset]:
         with suppress(EmptyDatasetError):
             files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
         files = {str(split): [file for file in some if file.endswith(forms.SUFFIXES)] for split, some in files.items()}
-    splits = {split: [_read(Path(file)) for file in some] for split, some in files.items() if some}
+    splits = {split: [_read(Path(file), ignored) for file in some] for split, some in files.items() if some}
     if not splits:
         raise InputError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
@@ -95,7 +116,7 @@ def _local(name: str) -> dict[str, Dataset]:
     return {split: concatenate_datasets(parts) for split, parts in splits.items()}
 
 
-def _of_hub(name: str) -> dict[str, Dataset]:
+def _of_hub(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
     """Read a data set of the hub from its folder, because offline its name would not be found."""
     repository = Repository("dataset", name)
     folder = repository.cached() or Path(repository.snapshot())
@@ -104,33 +125,35 @@ def _of_hub(name: str) -> dict[str, Dataset]:
         names = ", ".join(sorted(part.name for part in parts))
         found = f"{len(parts)} configurations ({names})" if parts else "no *.parquet"
         raise InputError(f"DATASET={name}: found {found}, expected one with train-*.parquet, as rajpurkar/squad has")
-    return _local(str(parts.pop()))
+    return _local(str(parts.pop()), ignored)
 
 
-def _read(path: Path) -> Dataset:
+def _read(path: Path, ignored: tuple[str, ...]) -> Dataset:
     """Return all rows of a file; they are read again when it has changed."""
     if path.suffix not in forms.SUFFIXES or not path.is_file():
         found = f"found '{path.suffix}'" if path.is_file() else "no such file"
         raise InputError(f"{path}: {found}, expected {EXPECTED}")
     if path.stat().st_size > SHOW_PROGRESS_ABOVE:
         datasets.enable_progress_bars()
-    return _kept(_file_rows, path, path.stat().st_mtime_ns)
+    return _kept(ignored, _file_rows, path, path.stat().st_mtime_ns)
 
 
-def _kept(read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
+def _kept(ignored: tuple[str, ...], read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
     """Return the rows that `read(*of)` gives, in the columns of the first one's kind, from the cache if they are there.
 
-    Raises InputError for a row that cannot be read.
+    Raises InputError for a row that cannot be read. Args: ignored: of IGNORE_KEYS.
     """
-    arguments = {"read": read, "of": of, "code": code_of_package()}
+    arguments = {"read": read, "of": of, "ignored": ignored, "code": code_of_package()}
     try:
         return Dataset.from_generator(_converted, gen_kwargs=arguments, cache_dir=str(cache_folder()))
     except DatasetGenerationError as error:
         raise error.__cause__ from None
 
 
-def _converted(read: Callable[..., Iterator[Located]], of: tuple[object, ...], code: str) -> Iterator[Row]:
-    convert = None
+def _converted(
+    read: Callable[..., Iterator[Located]], of: tuple[object, ...], ignored: tuple[str, ...], code: str
+) -> Iterator[Row]:
+    convert, keys = None, forms.Keys(ignored)
     for at, row in read(*of):
         if convert is None:
             convert = forms.conversation_of  # or an error, which names the columns
@@ -138,7 +161,13 @@ def _converted(read: Callable[..., Iterator[Located]], of: tuple[object, ...], c
                 convert = forms.question_of
             elif "text" in row and not forms.layout_of(row):
                 convert = forms.document_of
-        yield convert(at, row)
+        try:
+            row = convert(at, row, keys)
+        except InputError:
+            keys.check()  # a call of a tool, for example, has no content
+            raise
+        yield row
+    keys.check()
     if convert is None:
         raise InputError(f"{of[0]}: found no row, expected questions, conversations or text")
 

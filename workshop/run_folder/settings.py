@@ -112,6 +112,7 @@ class Settings:
     # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
     dataset: str = setting(default="rajpurkar/squad", by="data")
     eval_dataset: str = setting(default="", by="data")
+    ignore_keys: str = setting(default="", by="data")  # of rows and turns, although they may say what is learnt
     train_size: int = setting(positive, by="data")  # within the slice; a file with fewer rows than both is shared
     eval_size: int = setting(positive, by="data")
     max_length: int = setting(positive, by="data")  # tokens

@@ -10,6 +10,17 @@ HOLES, SOLUTIONS = REPO / "further/by-hand/holes", REPO / "instructor/answers/ho
 # Of each hole what to replace in the solution, by what, and what is said about it.
 SUM, RING = "dist.all_reduce(parameter.grad)", "    for step in range(2 * (ranks - 1)):"
 NO_RING = "    dist.all_reduce(tensor)\n    return\n"
+# Every part straight to its rank and every sum straight to all.
+TO_ALL = """    others = [other for other in range(ranks) if other != rank]
+    for adds in (True, False):
+        works = [dist.isend(parts[other if adds else rank].clone(), other) for other in others]
+        for other in others:
+            message = torch.empty_like(parts[rank if adds else other])
+            dist.recv(message, other)
+            parts[rank].add_(message) if adds else parts[other].copy_(message)
+        [work.wait() for work in works]
+    return
+"""
 LOOP = f"    for parameter in model.parameters():\n        {SUM}"
 WRONG = (
     {
@@ -25,7 +36,14 @@ WRONG = (
         "clip_shards": ("dist.all_reduce(squares)", "pass", "sends nothing"),
         "ring_all_reduce": ("list(tensor.tensor_split(ranks))", "[tensor] * ranks", "sends 40 numbers; 16 are enough"),
     },
+    {
+        "gradient_sum": (SUM, f"{SUM[:-1]}, async_op=True)", "did it wait for what it sent?"),
+        "clip_shards": ("max_norm / norm", "1.0 / norm", "finds 2 times the right one"),
+        "ring_all_reduce": (RING, TO_ALL + RING, "sends to rank 2; expected the next one alone"),
+    },
 )
+# PyTorch's functional collectives, whose results are tensors of a class of their own.
+FUNCTIONAL = "parameter.grad = all_reduce(parameter.grad, 'sum', dist.group.WORLD)"
 
 
 def said_about(folder: Path) -> str:
@@ -41,6 +59,14 @@ def test_solutions_are_right(tmp_path: Path) -> None:
     assert "5 passed" in said_about(Path(shutil.copytree(SOLUTIONS, tmp_path / "holes")))
 
 
+def test_functional_collectives_are_judged(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(HOLES, tmp_path / "holes"))
+    solution = (SOLUTIONS / "gradient_sum.py").read_text().replace(SUM, FUNCTIONAL)
+    imports = "from torch.distributed._functional_collectives import all_reduce\n"
+    (folder / "gradient_sum.py").write_text(solution.replace("import torch\n", imports + "import torch\n", 1))
+    assert "1 passed" in said_about(folder)
+
+
 def test_usual_mistakes_are_named_and_stubs_are_skipped(tmp_path: Path) -> None:
     assert all("raise NotImplementedError" in (HOLES / f"{name}.py").read_text() for name in WRONG[0])
     for number, mistakes in enumerate(WRONG):
@@ -54,4 +80,4 @@ def test_usual_mistakes_are_named_and_stubs_are_skipped(tmp_path: Path) -> None:
         assert f"{len(mistakes)} failed" in said
         for *_, reason in mistakes.values():
             assert reason in said
-    assert "1 skipped" in said and "not filled in yet" in said
+    assert "2 skipped" in said and "not filled in yet" in said

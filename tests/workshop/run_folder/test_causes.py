@@ -44,13 +44,19 @@ VERDICTS = {
     "b13-invalid-device-ordinal": ("failed", "CUDA error", "invalid device ordinal GPU device may be out of range"),
     "b15-hf-offline": ("failed", "", "Cannot find the requested files in the disk cache"),
     "b16-caught-optional-import": ("cancelled", "", "*** JOB 9 ON n1 CANCELLED AT"),
-    "b17-exec-format": ("failed", "", "Exited with exit code 13"),
+    "b17-exec-format": ("failed", "", "execve(): /home/user/run.sh: Permission denied; srun: error: n1: task 0: "),
     "b18-launch-task-mem-limit": ("oom", "host memory", "Detected 3 oom_kill events"),
     "b19-rank-timeout-signal": ("preempted", "", "DUE TO PREEMPTION"),
     "b20-sbatch-time-json": ("failed", "", "JSONDecodeError: Expecting property name"),
     "b21-deepspeed-rank-killed-by-earlyoom": ("failed", "", "exits with return code = -9"),
     "c01-real-torchrun-abort": ("failed", "CUDA error", "CUDA error: an illegal memory access was encountered"),
     "c04-real-deepspeed-abort": ("failed", "CUDA error", "CUDA error: an illegal memory access was encountered"),
+    "n04-arrowinvalid": ("failed", "", "pyarrow.lib.ArrowInvalid: JSON parse error: Column(/conversations/[]/value) "
+                         "changed from string to number in row 812; datasets.exceptions.DatasetGenerationError: An"),
+    "n16-execve-denied": ("failed", "", "slurmstepd: error: execve(): deepspeed: Permission denied"),
+    "n20-record-summary-only": ("oom", "", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.00 GiB"),
+    "s03-timeoutexpired": ("failed", "", "[rank1]: subprocess.TimeoutExpired: Command 'nvidia-smi -L' timed out"),
+    "s06-stopiteration": ("failed", "", "[rank1]: StopIteration"),
 }  # fmt: skip
 
 
@@ -232,7 +238,6 @@ ONE_OF_MANY = [
     (["usage: train.py [-h] [--steps MAX_STEPS]", USAGE, TORCHRUN], "failed", USAGE),
     (["[rank1]: ValueError: Caught ValueError in DataLoader worker process 0.", ERROR], "failed", ERROR),
     ([REQUEUE, KILLED], "preempted", REQUEUE),
-    ([UNSUPPORTED := "[rank0]: torch._dynamo.exc.Unsupported: a branch on data", CHILD], "failed", UNSUPPORTED),
     ([SSH := "node2: ssh: connect to host node2 port 22: Connection refused", "pdsh@node1: 255"], "failed", SSH),
     ([HOST := "node2: Host key verification failed."], "failed", HOST),
     ([SRUN := "srun: error: Unable to create step for job 2: Requested node"], "failed", SRUN),
