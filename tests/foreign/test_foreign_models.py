@@ -20,7 +20,7 @@ from tools.plan.candidates import Question
 from tools.plan.ranking import rank
 from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
-from workshop.kernels.fast_models import difference
+from workshop.kernels.fast_models import difference, packed_with
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.model_file import model_file, most_positions
 from workshop.run_folder.settings import Settings
@@ -42,7 +42,7 @@ VERDICTS = {folder.name: "" for folder in sorted(MODELS.iterdir())} | {
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
-    found = difference(AutoConfig.from_pretrained(MODELS / name), 64, "sdpa", "chunked")
+    found = difference(AutoConfig.from_pretrained(MODELS / name), 64, packed_with("sdpa", "chunked"))
     assert found.startswith(VERDICTS[name]) and bool(found) == bool(VERDICTS[name])
 
 

@@ -210,7 +210,7 @@ def _steps_to_score(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
     by_step = read_source(run, "summary.json").get("exact_match_by_step", {})
     try:
-        counts = sorted((int(step), typed(percent, float)) for step, percent in by_step.items())
+        counts = sorted((typed(int(step), int), typed(percent, float)) for step, percent in by_step.items())
     except ValueError:
         raise LogError(run.folder / "summary.json", None, f"exact_match_by_step: {by_step}", "% by step") from None
     step, percent = 0, 0.0

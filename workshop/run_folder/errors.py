@@ -1,6 +1,7 @@
 """Errors that a user can correct: a line with the file, line or variable, what was found and what is expected."""
 
 import sys
+import traceback
 from codecs import BOM_UTF8
 from pathlib import Path
 
@@ -21,6 +22,14 @@ def no_package(name: str) -> str:
         f"{sys.executable} has no {name}; expected the workshop's environment: `make install` in {_REPO} once, "
         "then `source .venv/bin/activate` there"
     )
+
+
+def failed_file(error: OSError) -> str:
+    """Return the file that `error` is about and why. A full disk's error has no name: the Path that was written has."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    written = [one for frame in frames if isinstance(one := frame.f_locals.get("self"), Path)]
+    name = error.filename or (written or [""])[-1]
+    return f"{name}: {error.strerror}" if name else str(error)
 
 
 def utf8_lines(path: Path) -> list[str]:

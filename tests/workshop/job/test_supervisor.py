@@ -203,3 +203,24 @@ def test_stopped_process_does_not_keep_the_job_for_ever(tmp_path: Path, stopped:
     """It could not see that its training had ended."""
     code, record, _ = finished(tmp_path, f"kill -STOP {stopped}; {FINISHED}")
     assert (code, record["state"]) == (0, "completed")
+
+
+def test_run_that_is_told_to_end_twice_saves_twice(tmp_path: Path) -> None:
+    """The request of an earlier attempt, read as this one's, had it ended at once: its steps were lost."""
+    waits = "until [ $(grep -c stop .control) -gt $before ]; do sleep 0.05; done"
+    training = f'before=$(grep -c stop .control); {SAVES} {TERM}; {waits}; echo "saved $((7 + before))" >> .control'
+    for saved in (7, 8):
+        resumed = {"RESUME_RUN": str(only_run(tmp_path))} if saved == 8 else {}
+        code, found, _ = finished(tmp_path, training, **resumed)
+        assert (code, *ended(found)) == (143, "preempted", f"SIGTERM: {SAVED}".replace("7", str(saved)))
+
+
+def test_full_disk_is_named_with_the_file_that_is_written(tmp_path: Path) -> None:
+    """It said `None: No space left on device`."""
+    begins = """
+    def begin(self, checkpoint):
+        (self.run_dir / "run.json").symlink_to("/dev/full")
+        (self.run_dir / "run.json").write_text("{}")
+    """
+    shown, _ = started(tmp_path, "true", begins).communicate(timeout=60)
+    assert f"error: {only_run(tmp_path)}/run.json: No space left on device; expected a run folder" in shown
