@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, figure
+from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
@@ -161,6 +161,10 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         trainers = [speed for run in cell.runs if (speed := figure(run, name)) is not None]
         if any(abs(own - speed) <= allowed for speed in trainers):
             return RIGHT, f"found {found}: the Trainer's train_{cell.figure.name}, over the whole runtime; {SHOWN}"
+    if cell.figure.name == "eval_samples_per_second":
+        printed = [speed for run in cell.runs for speed in evaluation_speeds(run)]
+        if any(abs(own - speed) <= allowed for speed in printed):
+            return RIGHT, f"found {found}: the speed of one evaluation; fill shows the mean of {len(printed)}"
     for run in runs if cell.figure.name in OF_ONE_RUN else ():
         value = figure(run, cell.figure.name) if any(_alike(run, shown) for shown in cell.runs) else None
         if value is not None and abs(own - value) <= abs(value) * tolerance / 100:

@@ -103,6 +103,19 @@ def test_run_that_is_compared_with_is_named_and_can_be_chosen(checked, make_run)
     assert code == 0 and f"compared with `{old}`\n" in printed
 
 
+def test_speed_of_each_printed_evaluation_is_right_beside_their_mean(
+    checked, make_run, make_readme, tmp_path, monkeypatch
+):
+    """train.out has no mean: who copied a line of it was wrong."""
+    line = "{{'eval_loss': '1.3', 'eval_samples_per_second': '{}', 'epoch': '1'}}\n"
+    make_run("r1", **{"train.out": line.format(37.2) + line.format(41.6)})
+    make_readme(text := README.replace("F1 (%)", "Evaluation samples/s"))
+    definitions = table_definitions(tmp_path)
+    monkeypatch.setattr(check, "table_definitions", lambda: definitions)
+    for value, wrong in (("39.4", 0), ("37.2", 0), ("41.6", 0), ("44", 1)):
+        assert checked([*RIGHT[:3], value], text=text)[0] == wrong, value
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [
