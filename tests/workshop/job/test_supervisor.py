@@ -219,8 +219,8 @@ def test_full_disk_is_named_with_the_file_that_is_written(tmp_path: Path) -> Non
     """It said `None: No space left on device`."""
     begins = """
     def begin(self, checkpoint):
-        (self.run_dir / "run.json").symlink_to("/dev/full")
-        (self.run_dir / "run.json").write_text("{}")
+        (self.run_dir / "some.csv").symlink_to("/dev/full")
+        (self.run_dir / "some.csv").write_text("a line")
     """
     shown, _ = started(tmp_path, "true", begins).communicate(timeout=60)
-    assert f"error: {only_run(tmp_path)}/run.json: No space left on device; expected a run folder" in shown
+    assert f"error: {only_run(tmp_path)}/some.csv: No space left on device; expected a run folder" in shown
