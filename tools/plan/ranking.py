@@ -14,8 +14,8 @@ from tools.plan.simulate import prepare, step_of
 def rank(question: Question) -> list[Candidate]:
     """All candidates: the first choice, then by their speed; last those that cannot be simulated, with the reason.
 
-    The first trains all weights with exact moments if such a one fits, or adapters
-    if only they are asked for. Raises InputError for what no candidate can do.
+    The first trains all weights with exact moments if such a one fits, or adapters if only they are asked for. Raises
+    InputError for what no candidate can do.
     """
     question.check()
     every = _largest(question, _predicted(question)) if question.largest else _predicted(question)
