@@ -3,6 +3,7 @@
 import sys
 import traceback
 from codecs import BOM_UTF8
+from io import IOBase
 from pathlib import Path
 
 from workshop.run_folder.printable import one_line
@@ -25,10 +26,10 @@ def no_package(name: str) -> str:
 
 
 def failed_file(error: OSError) -> str:
-    """Return the file that `error` is about and why. A full disk's error has no name: the Path that was written has."""
+    """Return the file that `error` is about and why. A full disk's error has no name: the open file has."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    written = [one for frame in frames if isinstance(one := frame.f_locals.get("self"), Path)]
-    name = error.filename or (written or [""])[-1]
+    opened = [one for frame in frames for one in frame.f_locals.values() if isinstance(one, IOBase)]
+    name = error.filename or (opened[-1].name if opened else "")
     return f"{name}: {error.strerror}" if name else str(error)
 
 

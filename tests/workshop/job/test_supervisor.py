@@ -215,12 +215,14 @@ def test_run_that_is_told_to_end_twice_saves_twice(tmp_path: Path) -> None:
         assert (code, *ended(found)) == (143, "preempted", f"SIGTERM: {SAVED}".replace("7", str(saved)))
 
 
-def test_full_disk_is_named_with_the_file_that_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", ['path.write_text("a line")', 'with path.open("a") as file: file.write("a line")'])
+def test_full_disk_is_named_with_the_file_that_is_written(tmp_path: Path, write: str) -> None:
     """It said `None: No space left on device`."""
-    begins = """
+    begins = f"""
     def begin(self, checkpoint):
-        (self.run_dir / "some.csv").symlink_to("/dev/full")
-        (self.run_dir / "some.csv").write_text("a line")
+        path = self.run_dir / "some.csv"
+        path.symlink_to("/dev/full")
+        {write}
     """
     shown, _ = started(tmp_path, "true", begins).communicate(timeout=60)
     assert f"error: {only_run(tmp_path)}/some.csv: No space left on device; expected a run folder" in shown
