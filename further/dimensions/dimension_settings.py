@@ -73,7 +73,8 @@ class DimensionSettings(ByHandSettings):
     def check_config(self, exercise: str = "") -> Configuration | None:
         _, size = self.layout(world_size())
         model = model_file(self.model_name)
-        if self.model_name == MODEL_NAME:  # which has what the scripts know of a Llama
+        # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
+        if self.model_name == MODEL_NAME and self.dimension != "ep":
             model = {"model_type": "llama", "num_attention_heads": self.num_heads, "num_hidden_layers": self.num_layers}
         parts = size * (2 if self.schedule == "interleaved" else 1)
         if model and (reason := why_not(self.dimension, model, self.max_length, parts)):
