@@ -25,7 +25,7 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from custom_model.flops import Shapes
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.training.models import fit_to_tokenizer
+from workshop.training.models import fit_to_tokenizer, random_weights
 
 
 class SimpleGPTConfig(PreTrainedConfig):
@@ -189,8 +189,10 @@ def visible_keys(attention_mask: torch.Tensor) -> torch.Tensor:
     return ((causal & attention_mask[:, None, :].bool()) | itself)[:, None]
 
 
-def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> SimpleGPTModel:
+def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase, sharded: bool) -> SimpleGPTModel:
     """A model with random fp32 weights in the sizes of the settings, made on the GPU where there is one.
+
+    If it is `sharded` part by part, the weights are kept in CPU memory until then.
 
     Raises InputError if the tokenizer has more entries than VOCAB_SIZE.
     """
@@ -203,7 +205,7 @@ def build_model(settings: GPTSettings, tokenizer: PreTrainedTokenizerBase) -> Si
         ff_dim=settings.ff_dim,
         seq_length=settings.seq_length,
     )
-    with torch.device(f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"):
+    with random_weights(sharded):
         model = SimpleGPTModel(config)
     fit_to_tokenizer(model, tokenizer, settings)
     return model

@@ -52,7 +52,7 @@ def main() -> None:
 
     tokenizer = load_tokenizer(settings.tokenizer_name)
     data = load_data(settings, tokenizer)
-    model = build_model(settings, tokenizer)
+    model = build_model(settings, tokenizer, sharded=settings.use_fsdp)
 
     trainer = Trainer(
         model=model,

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-from tools.errors import InputError, NoRunsError, no_package
+from tools.errors import InputError, NoRunsError, failed_file, no_package
 from workshop.run_folder.printable import one_line, printable
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -110,8 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        print(f"error: {one_line(what)}", file=sys.stderr)
+        print(f"error: {one_line(failed_file(error))}", file=sys.stderr)
         return 2
 
 

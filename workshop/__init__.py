@@ -4,6 +4,7 @@ run_folder. simulate computes a step without a GPU, above all of them but job.
 
 import os
 import sys
+import warnings
 from types import TracebackType
 
 from workshop.run_folder.errors import InputError, no_package
@@ -21,3 +22,6 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
 
 
 sys.excepthook = _show
+# Transformers 5.23 has a new name, which 5.17 does not know; DeepSpeed uses names that PyTorch 2.14 replaces.
+warnings.filterwarnings("ignore", "`gradient_checkpointing(_enable)?` is deprecated", FutureWarning)
+warnings.filterwarnings("ignore", category=FutureWarning, module=r"deepspeed\.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.run_folder.configuration import BY_HAND, Configuration
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, setting
+from workshop.run_folder.settings import Settings, count, setting
 
 
 def launched_script(environ: Mapping[str, str]) -> str:
@@ -21,6 +21,7 @@ class ByHandSettings(GPTSettings):
     """The settings of the custom model; MODEL_NAME may also be a BLOOM, as in the other chapters."""
 
     model_name: str = setting(default=MODEL_NAME)
+    generate_size: int = setting(count, 0)  # the scripts have no questions answered
 
     optimizers = ("adamw_torch_fused", "adamw_torch", "muon")
     not_shown = ("gradient_checkpointing", "resume_from")

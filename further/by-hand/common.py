@@ -20,10 +20,11 @@ from workshop.training.models import load_model
 
 
 def build_model(settings: ByHandSettings, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Return a model in fp32 with equal random weights on every rank (one seed), on the GPU if there is one."""
-    model = (build_gpt if settings.model_name == MODEL_NAME else load_model)(settings, tokenizer)
+    """Return a model in fp32 with equal weights on every rank (random ones: one seed), in CPU memory."""
+    build = build_gpt if settings.model_name == MODEL_NAME else load_model
+    model = build(settings, tokenizer, sharded=True)  # the whole model may not fit on a GPU
     model.config.use_cache = False  # keys and values of earlier tokens: for generation
-    return model.to(own_device()).train()  # pretrained weights are read into CPU memory
+    return model.train()
 
 
 def own_device() -> torch.device:

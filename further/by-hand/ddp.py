@@ -44,7 +44,7 @@ def main() -> None:
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
     # 3. The model. Here each rank has all of it, and the gradients are averaged.
-    model = build_model(settings, tokenizer)
+    model = build_model(settings, tokenizer).to(device)
     evidence = StepEvidence(settings, model, data, method="ddp")
     model = DistributedDataParallel(model)
     if settings.bf16 and device.type == "cuda":

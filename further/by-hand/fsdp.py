@@ -43,7 +43,8 @@ def main() -> None:
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
     # 3. The model, split over the ranks. Each block is a unit, gathered before it computes; what is left (embedding,
-    #    norm, head) is one more. Of a 2-D mesh the second dimension shards, the first holds copies (HYBRID_SHARD).
+    #    norm, head) is one more: unit by unit they move to the GPU, which need not hold the whole model. Of a 2-D mesh
+    #    the second dimension shards, the first holds copies (HYBRID_SHARD).
     model = build_model(settings, tokenizer)
     config = fsdp_config(settings)
     evidence = StepEvidence(settings, model, data, method="fsdp2", **config)

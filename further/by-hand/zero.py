@@ -40,8 +40,8 @@ def main() -> None:
     sampler = DistributedSampler(data.train, seed=settings.seed)
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
-    # 3. The model. Below it is split over the ranks, together with the optimizer: optimizer states from stage 1 on,
-    #    gradients from 2 on, weights in 3.
+    # 3. The model. Below it is moved to the GPU in the type it computes in, and split over the ranks, together with the
+    #    optimizer: optimizer states from stage 1 on, gradients from 2 on, weights in 3.
     model = build_model(settings, tokenizer)
     config = zero_config(settings)
     prepare_operators(config)  # only without a GPU: DeepSpeed would compile collectives of its own

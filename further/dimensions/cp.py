@@ -8,8 +8,10 @@ Compare with FSDP: diff further/by-hand/fsdp.py further/dimensions/cp.py
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from math import ceil
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,10 +20,11 @@ from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
 from fused_attention import fused_attention, fused_backward, use_attention
-from shared import clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
+from transformers import PreTrainedModel
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
@@ -37,6 +40,7 @@ def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split
     dist.init_process_group()
     mesh = init_device_mesh(device.type, settings.layout(dist.get_world_size()), mesh_dim_names=("dp", "cp"))
     ring, dp_size = mesh.get_group("cp"), mesh["dp"].size()
+    check_model(settings, partial(loss_in_order, settings, split or shard_of))
 
     # 2. The data. The ranks of a ring read the same rows.
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
@@ -48,7 +52,7 @@ def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split
     #    weight, from its own positions; so the weights are sharded over all ranks, as in fsdp.py.
     model = build_model(settings, tokenizer)
     attend = attention and attention(model, ring, settings.max_length)  # of ulysses.py
-    use_attention(model, attend or (lambda query, key, value, _: RingAttention.apply(query, key, value, ring)))
+    use_attention(model, attend or (lambda *given: RingAttention.apply(*given, ring)))
     head = use_loss_head(model, settings)
     evidence = StepEvidence(settings, model, data, method=method, dp_size=dp_size)
     shards, types = mesh["dp", "cp"]._flatten("shards"), MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
@@ -80,6 +84,25 @@ def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split
     evidence.close()
 
 
+def loss_in_order(settings: DimensionSettings, split: Any, model: PreTrainedModel, batch: dict[str, Any]) -> Any:
+    """The loss of whole rows in the order of two ranks' parts, as those compute it: only attention may know another."""
+    ranks = [SimpleNamespace(rank=lambda rank=rank: rank, size=lambda: 2) for rank in (1, 0)]
+    parts = [split(batch, ring, model.device) for ring in ranks]
+    given = {name: torch.cat([part[name] for part in parts], dim=1) for name in parts[0]}
+    order, alone = given["position_ids"][0], SimpleNamespace(rank=lambda: 0, size=lambda: 1)
+
+    def attend(query: Any, key: Any, value: Any, scaling: float | None) -> torch.Tensor:
+        whole = [tensor[:, :, order.argsort()] for tensor in (query, key, value)]
+        return RingAttention.apply(*whole, scaling, alone)[:, :, order]
+
+    use_attention(model, attend)
+    head = use_loss_head(model, settings)
+    head.targets = given.pop("targets")
+    with torch.no_grad():
+        model.train()(**given)  # to see whether its attention has dropout
+    return model.eval()(**given).logits
+
+
 def shard_of(batch: dict[str, torch.Tensor], ring: dist.ProcessGroup, device: torch.device) -> dict[str, torch.Tensor]:
     """Of each row our two chunks: of ring size r the row has 2 r, and we the n-th from the front and from the end.
 
@@ -95,15 +118,15 @@ class RingAttention(torch.autograd.Function):
     """Causal attention: our queries stay; keys and values, [batch, heads, positions, head's size], pass all ranks."""
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, ring: dist.ProcessGroup) -> Any:
+    def forward(ctx: Any, query: Any, key: Any, value: Any, scaling: float | None, ring: dist.ProcessGroup) -> Any:
         result = torch.zeros_like(query, dtype=torch.float32)
         scale = result.new_full(query.shape[:-1], -torch.inf)  # the log-sum-exp of the scores so far
         for step, rows, columns, passing in around(ring, key, value):
-            part, part_scale = fused_attention(query[:, :, rows], *passing[:, :, :, columns], causal=step == 0)
+            part, part_scale = fused_attention(query[:, :, rows], *passing[:, :, :, columns], step == 0, scaling)
             weight = torch.sigmoid(part_scale - scale[:, :, rows])  # of the new keys among those seen so far
             result[:, :, rows] = result[:, :, rows].lerp(part.float(), weight.unsqueeze(-1))
             scale[:, :, rows] = torch.logaddexp(scale[:, :, rows], part_scale)
-        ctx.ring, result = ring, result.to(query.dtype)
+        ctx.ring, ctx.scaling, result = ring, scaling, result.to(query.dtype)
         ctx.save_for_backward(query, key, value, result, scale)
         return result
 
@@ -114,7 +137,7 @@ class RingAttention(torch.autograd.Function):
         for step, rows, columns, passing in around(ctx.ring, key, value):
             mine = [tensor[:, :, rows].contiguous() for tensor in (gradient, query, result, scale)]
             # With the log-sum-exp of all keys these are a part's shares of the gradients, which add up.
-            part, *parts = fused_backward(*mine, *passing[:, :, :, columns], causal=step == 0)
+            part, *parts = fused_backward(*mine, *passing[:, :, :, columns], step == 0, ctx.scaling)
             query_gradient[:, :, rows] += part
             if step == 0:
                 own = torch.stack(parts)
@@ -124,7 +147,7 @@ class RingAttention(torch.autograd.Function):
             gradients[:, :, :, columns] += torch.stack(parts)
             arriving = pass_on(gradients, ctx.ring)
         own += arriving() if arriving else 0
-        return query_gradient.to(query.dtype), *own, None
+        return query_gradient.to(query.dtype), *own, None, None
 
 
 def around(ring: dist.ProcessGroup, key: torch.Tensor, value: torch.Tensor) -> Iterator[Any]:

@@ -10,7 +10,9 @@ from by_hand_settings import ByHandSettings, launched_script
 
 from custom_model.settings import MODEL_NAME
 from workshop.run_folder.configuration import Configuration
+from workshop.run_folder.dimensions import why_not
 from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.settings import Kind, boolean, choice, count, setting, world_size
 
@@ -70,6 +72,13 @@ class DimensionSettings(ByHandSettings):
 
     def check_config(self, exercise: str = "") -> Configuration | None:
         _, size = self.layout(world_size())
+        model = model_file(self.model_name)
+        # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
+        if self.model_name == MODEL_NAME and self.dimension != "ep":
+            model = {"model_type": "llama", "num_attention_heads": self.num_heads, "num_hidden_layers": self.num_layers}
+        parts = size * (2 if self.schedule == "interleaved" else 1)
+        if model and (reason := why_not(self.dimension, model, self.max_length, parts)):
+            raise InputError(f"MODEL_NAME={self.model_name}: {reason}")
         if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
             found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"
             expected = f"expected rows of one length (max_length), a multiple of {counted(size, 'rank')}"

@@ -7,7 +7,10 @@ On a laptop, no GPU:  the same in brackets: (source tiny.env && ...)
 GRAD_ACC micro-batches follow each other through the stages, in the order that SCHEDULE says: gpipe, 1f1b, interleaved.
 """
 
+import re
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import torch
@@ -15,7 +18,7 @@ import torch.distributed as dist
 from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, next_tokens, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -44,6 +47,7 @@ def main() -> None:
     mesh = init_device_mesh(device.type, settings.layout(dist.get_world_size()), mesh_dim_names=("dp", "pp"))
     pipeline, copies = mesh.get_group("pp"), mesh.get_group("dp")
     rank, ranks = pipeline.rank(), pipeline.size()
+    check_model(settings, partial(loss_of_stages, settings))
 
     # 2. The data. All ranks of a pipeline read the same rows: its first needs the tokens, its last the targets.
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
@@ -59,10 +63,13 @@ def main() -> None:
     # 3. The model, cut into stages. Interleaved, each rank has two: of four, rank 0 has 0 and 2, rank 1 has 1 and 3.
     interleaved = settings.schedule == "interleaved"
     count = ranks * (2 if interleaved else 1)
-    models = {number: build_model(settings, tokenizer) for number in range(rank, count, ranks)}
-    record = prediction(models[rank], settings, ranks, count)
-    evidence = StepEvidence(settings, models[rank], data, method="pp", dp_size=copies.size(), **record)
-    stages = [Stage(model, number, count, settings) for number, model in models.items()]
+    stages = []
+    for number in range(rank, count, ranks):
+        model = build_model(settings, tokenizer)
+        if not stages:
+            record = prediction(model, settings, ranks, count)
+            evidence = StepEvidence(settings, model, data, method="pp", dp_size=copies.size(), **record)
+        stages.append(Stage(model, number, count, settings).to(device))  # cut before it is moved
     parts = [PipelineStage(stage, stage.number, count, device, group=pipeline) for stage in stages]
     # A micro-batch's loss is a sum over its targets, divided by those of the whole step: gradients add up. By default
     # PyTorch divides them by the number of micro-batches (scale_grads), which is right where the losses are means.
@@ -130,7 +137,7 @@ class Stage(torch.nn.Module):
                 blocks[index] = PassOn()
         others = (FIRST if number > 0 else ()) + (LAST if number + 1 < count else ())
         for name, _ in list(model.named_modules()):
-            if name.rpartition(".")[2] in others:
+            if name.rpartition(".")[2] in others and not re.search(r"\.\d+\.", name):  # not inside of a block
                 model.set_submodule(name, PassOn())
         # By their names in the model, for the norm and a checkpoint; a tied head is the first stage's.
         self.own = {name: weight for name, weight in model.named_parameters() if not number or weight is not self.tied}
@@ -142,14 +149,19 @@ class Stage(torch.nn.Module):
             return self.model(hidden).logits
 
 
+def loss_of_stages(settings: DimensionSettings, model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The loss of a model in two stages, whose weights are the model's."""
+    weights = {id(weight): weight for weight in model.parameters()}
+    first, last = (Stage(deepcopy(model, dict(weights)), number, 2, settings) for number in range(2))
+    return last(first(batch["input_ids"]), next_tokens(batch["labels"]))
+
+
 def prediction(model: PreTrainedModel, settings: DimensionSettings, ranks: int, count: int) -> dict[str, str | float]:
     """The share of a step in which a rank waits if all are equal, and the work of the largest in that of the mean.
 
     The work is the weights that each token is multiplied with: those of the blocks, and on the last rank the head.
     """
     size, blocks = model_size(model), len(blocks_of(model))
-    if blocks < count:
-        raise InputError(f"{counted(blocks, 'layer')} for {count} stages; expected at least one for each")
     work = [0.0] * (ranks - 1) + [float(size.embedding_parameters)]
     for index in range(blocks):
         work[index * count // blocks % ranks] += size.block_parameters / blocks

@@ -1,5 +1,6 @@
 """Code that tp.py, cp.py and pp.py share beside the lesson; more is in by-hand's common.py and ddp.py."""
 
+from collections.abc import Callable
 from functools import partial
 from math import prod
 
@@ -13,13 +14,41 @@ from torch.distributed.tensor import DTensor
 from torch.nn.functional import pad
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE
+from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
+from workshop.kernels.fast_models.packing import Row
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.plural import counted
+from workshop.training.models import model_config
+
+
+def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tensor]) -> None:
+    """Raises InputError if a changed model is another one than the library's, before data and weights are loaded.
+
+    Args: loss_sum: changes a model, and returns the sum of its loss over the targets of a batch.
+    """
+
+    def change(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+        ids = [example["input_ids"] + [0] * (ROW - len(example["input_ids"])) for example in examples]
+        labels = [example["labels"] + [IGNORE] * (ROW - len(example["labels"])) for example in examples]
+        batch = {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+        return loss_sum(model, batch) / (next_tokens(batch["labels"]) != IGNORE).sum()
+
+    if settings.model_name != MODEL_NAME:
+        config = model_config(settings).get_text_config(decoder=True)
+        settings.check_config()  # again: a name on the hub has a config.json now
+        if reason := difference(config, settings.max_length, change, "cpu"):
+            found = f"{settings.dimension}.py would train another model than this {config.model_type}"
+            raise InputError(f"MODEL_NAME='{settings.model_name}': {found} ({reason})")
+
+
+def loss_of_head(settings: DimensionSettings, model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The sum of the loss by the head of `use_loss_head` alone."""
+    use_loss_head(model, settings).targets = next_tokens(batch["labels"])
+    return model(input_ids=batch["input_ids"]).logits
 
 
 def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHead:
@@ -41,16 +70,6 @@ def next_tokens(labels: torch.Tensor) -> torch.Tensor:
     Labels are shifted before a row is split among ranks, so that no rank needs a neighbour's first token.
     """
     return pad(labels[:, 1:], (0, 1), value=IGNORE)
-
-
-def check_heads(config: PreTrainedConfig, ranks: int) -> None:
-    """Raises InputError if tp.py has no plan for the model, or its ranks cannot have whole heads, as many each."""
-    if config.model_type not in (MODEL_NAME, "llama"):
-        raise InputError(f"MODEL_NAME: found a {config.model_type}; expected {MODEL_NAME} or a Llama")
-    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)  # fewer than query heads, or as many
-    if heads % ranks:
-        found = f"{config.model_type} has {counted(heads, 'key head')}"
-        raise InputError(f"TP_SIZE={ranks}: {found}; expected a divisor: a rank has whole heads")
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:

@@ -7,6 +7,7 @@ On a laptop, no GPU:  the same in brackets: (source tiny.env && ...)
 Compare with FSDP: diff further/by-hand/fsdp.py further/dimensions/tp.py
 """
 
+from functools import partial
 from itertools import islice
 from math import ceil
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import check_heads, clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, clip_grad_norm, loss_of_head, next_tokens, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Placement, Replicate, Shard
@@ -48,6 +49,7 @@ def main() -> None:
     dist.init_process_group()  # NCCL for tensors on GPUs, gloo for those in CPU memory
     dp_size, tp_size = settings.layout(dist.get_world_size())
     mesh = init_device_mesh(device.type, (dp_size, tp_size), mesh_dim_names=("dp", "tp"))
+    check_model(settings, partial(loss_of_head, settings))
 
     # 2. The data. The ranks that share the matrices have the same rows: the sampler counts groups, not ranks.
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
@@ -55,9 +57,9 @@ def main() -> None:
     sampler = DistributedSampler(data.train, dp_size, mesh.get_local_rank("dp"), seed=settings.seed)
     loader = DataLoader(data.train, settings.batch_size, sampler=sampler, collate_fn=data.collator)
 
-    # 3. The model, cut along "tp". Every rank has drawn all weights and keeps its part of them (src_data_rank=None).
+    # 3. The model, cut along "tp". Every rank has all weights in CPU memory and moves its part of each to the GPU
+    #    (src_data_rank=None).
     model = build_model(settings, tokenizer)
-    check_heads(model.config, tp_size)
     head = use_loss_head(model, settings)
     between = Shard(1) if settings.sequence_parallel else Replicate()
     parallelize_module(model, mesh["tp"], plan(model, between), src_data_rank=None)

@@ -14,7 +14,7 @@ import cp
 import deepspeed
 import torch
 import torch.distributed as dist
-from common import end_rank
+from common import end_rank, own_device
 from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
 from shared import next_tokens
 from torch.nn.functional import scaled_dot_product_attention
@@ -34,7 +34,7 @@ def heads_for_positions(model: PreTrainedModel, group: dist.ProcessGroup, length
     """
     prepare_operators({"comm": "gloo"})  # only without a GPU: DeepSpeed would compile collectives of its own
     deepspeed.init_distributed()
-    config, positions = model.config, torch.arange(length, device=model.device).chunk(group.size())[group.rank()]
+    config, positions = model.config, torch.arange(length, device=own_device()).chunk(group.size())[group.rank()]
     heads = config.num_attention_heads
 
     @cache
@@ -43,16 +43,18 @@ def heads_for_positions(model: PreTrainedModel, group: dist.ProcessGroup, length
         sizes = (rows, heads, head_size, key_heads, config.num_hidden_layers)
         return UlyssesSPAttentionHF(attention, *sizes, group, seq_length_is_variable=True)
 
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: None) -> torch.Tensor:
-        result, _ = exchange(len(query), query.shape[-1])(model, query, key, value, None, position_ids=positions[None])
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None) -> torch.Tensor:
+        own = {"position_ids": positions[None], "scaling": scaling}
+        result, _ = exchange(len(query), query.shape[-1])(model, query, key, value, None, **own)
         return result.unflatten(-1, (heads, -1)).transpose(1, 2)
 
     return attend
 
 
-def attention(_: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *__: Any, **___: Any) -> Any:
+def attention(_: Any, query: Any, key: Any, value: Any, *__: Any, scaling: float | None, **___: Any) -> Any:
     """What the library's attentions return: [batch, positions, heads, size of a head], and no weights."""
-    return scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True).transpose(1, 2), None
+    found = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+    return found.transpose(1, 2), None
 
 
 def shard_of(batch: dict[str, torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> dict[str, torch.Tensor]:

@@ -17,7 +17,6 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.training.four_bits import quantize_blocks
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model
 
@@ -60,6 +59,8 @@ def main() -> None:
         fast_models.use_residual_dtype(blocks_of(model), settings.stream)
         fast_models.use_float8(blocks_of(model), settings.float8)  # or "none"; near the same function
     if settings.method == "qlora":
+        from workshop.training.four_bits import quantize_blocks  # needs bitsandbytes, which the other methods do not
+
         quantize_blocks(model, compute_dtype=torch.bfloat16 if settings.bf16 else torch.float32)
     if settings.method != "full":
         adapters = LoraConfig(
@@ -67,8 +68,7 @@ def main() -> None:
             r=settings.lora_rank,
             lora_alpha=settings.lora_alpha,
             lora_dropout=settings.lora_dropout,
-            # all-linear: of any family, whatever its layers' names; not the head
-            target_modules=settings.targets_in(model) or "all-linear",
+            **settings.adapted_layers(model),
         )
         # The adapters in fp32, as full fine-tuning has its weights; DeepSpeed keeps its own fp32 copy of bf16 ones.
         model = get_peft_model(model, adapters, autocast_adapter_dtype=not arguments.deepspeed)

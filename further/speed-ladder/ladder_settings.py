@@ -143,7 +143,7 @@ def _check_machine(settings: LadderSettings, gpu: bool) -> None:
 
 
 def _check_model(settings: LadderSettings, config: Any) -> None:
-    from workshop.kernels.fast_models import FAMILIES, difference
+    from workshop.kernels.fast_models import FAMILIES, difference, packed_with
     from workshop.kernels.fast_models.attention import head_size
 
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
@@ -171,6 +171,6 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
         )
     if switches and kind not in FAMILIES:
         loss = "full" if settings.loss == "full" else "chunked"  # the others are the same function
-        if reason := difference(config, settings.max_length, settings.attention, loss):
+        if reason := difference(config, settings.max_length, packed_with(settings.attention, loss)):
             found = f"{model} is a {kind}, which they would not train as it is ({reason})"
             raise InputError(f"{switches}: {found}; expected these left out")

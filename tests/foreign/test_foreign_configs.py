@@ -87,6 +87,7 @@ REFUSED = {
     "d55-tensorboard.json": "tensorboard.enabled is True; expected false",
     "d56-max-grad-norm.json": "nothing reads 'optimizer.params.max_grad_norm'; expected gradient_clipping",
     "d57-warmup-zero.json": "scheduler.params.warmup_num_steps is 0; expected a whole number of at least 1",
+    "d61-torch-autocast.json": "torch_autocast.enabled is True; expected false, nothing else is trained here",
     "d59-total-steps.json": 'total_num_steps is 5000, but MAX_STEPS is 0; expected "auto"',
     "d62-key-twice.json": "'stage' stands twice in one object",
     "d63-nan.json": "gradient_clipping is nan; expected a number of at least 0",

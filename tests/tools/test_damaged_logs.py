@@ -18,8 +18,9 @@ from workshop.run_folder import causes, collectives, nccl_log
 
 SOURCE = REPO / "logs/reference/h200x4/custom_model"
 A_FOLDER = b"a folder"
-ODD_VALUES = [None, True, 10**400, -1, 0, 0.5, float("nan"), "", "x\x1b[2J", [], [1, "x"], {}, {"x": None}, {"5": "x"}]
-ODD_BYTES = [b"\n", b",", b"\r", b"\x00", b"\xff\xfe", b"nan", b"1e999", b"'loss': ", b"{", b"}", b""]
+ODD_VALUES = [None, True, 10**400, -1, 0, 0.5, float("nan"), "", "x\x1b[2J", [], [1, "x"], {}, {"x": None}]
+ODD_VALUES += [{"5": "x"}, {"9" * 400: 50.0}]
+ODD_BYTES = [b"\n", b",", b"\r", b"\x00", b"\xff\xfe", b"nan", b"1e999", b"'loss': ", b"{", b"}", b"", b"9" * 400]
 # What means something to a reader: texts are put together from these lines and their words.
 LINES = """\
 {'loss': '2.5', 'epoch': '0.5'}

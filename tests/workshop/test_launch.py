@@ -194,3 +194,11 @@ def test_every_emulated_node_has_its_own_gpus_and_name_and_the_first_failure_end
     lines = emulate("echo $NCCL_HOSTID $CUDA_VISIBLE_DEVICES").stdout.splitlines()
     assert sorted(lines) == ["emulated-node-0 0,1", "emulated-node-1 2,5"]
     assert emulate('[ "$NCCL_HOSTID" = emulated-node-1 ] && exit 7; exec sleep 1000').returncode == 7
+
+
+def test_rendezvous_skips_a_port_that_another_job_has() -> None:
+    listens = "import socket, sys; s = socket.create_server(('', {})); print(flush=True); sys.stdin.read()"
+    own = "$((20000 + $$ % 12000))"
+    busy = f'coproc python -c "{listens.format(own)}"; read -r -u ${{COPROC[0]}}'
+    script = f"source workshop/launch.sh; {busy}; rendezvous; echo $((MASTER_PORT - {own}))"
+    assert int(run("bash", "-c", script, SLURM_JOB_ID="").stdout) >= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
 from tools.errors import InputError
-from tools.logs.figures import figure
+from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
@@ -69,7 +69,7 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
     filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
-    return [(table, compare(copy, table, arguments.tolerance, marked)) for copy, table in pairs]
+    return [(table, compare(copy, table, arguments.tolerance, marked, runs)) for copy, table in pairs]
 
 
 def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
@@ -104,11 +104,12 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool) -> list[Judgement]:
+def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, runs: list[Run]) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
 
     Args:
         marked: of the blank cells only those count that are to be filled in by hand.
+        runs: also those that the table does not show.
 
     Raises:
         InputError: a row is not in the definition or is twice in the copy.
@@ -131,12 +132,15 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool) ->
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
             if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
                 place = copy.number, line, " / ".join(row[:labels]), column
-                judged.append(Judgement(*place, *judge(found, cell, tolerance), cell.text))
+                judged.append(Judgement(*place, *judge(found, cell, tolerance, runs), cell.text))
     return judged
 
 
-def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
-    """The verdict on a participant's cell, and what to say about it; `tolerance` in percent."""
+def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+    """The verdict on a participant's cell, and what to say about it; `tolerance` in percent.
+
+    Also right is the figure of another completed run of the same settings, which is then named.
+    """
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
     try:
@@ -157,9 +161,26 @@ def judge(found: str, cell: Cell, tolerance: float) -> tuple[str, str]:
         trainers = [speed for run in cell.runs if (speed := figure(run, name)) is not None]
         if any(abs(own - speed) <= allowed for speed in trainers):
             return RIGHT, f"found {found}: the Trainer's train_{cell.figure.name}, over the whole runtime; {SHOWN}"
+    if cell.figure.name == "eval_samples_per_second":
+        printed = [speed for run in cell.runs for speed in evaluation_speeds(run)]
+        if any(abs(own - speed) <= allowed for speed in printed):
+            return RIGHT, f"found {found}: the speed of one evaluation; fill shows the mean of {len(printed)}"
+    for run in runs if cell.figure.name in OF_ONE_RUN else ():
+        value = figure(run, cell.figure.name) if any(_alike(run, shown) for shown in cell.runs) else None
+        if value is not None and abs(own - value) <= abs(value) * tolerance / 100:
+            return RIGHT, f"found {found}: right for {run.folder}"
     if found.translate(_OTHER_MARKS) != found:
         with suppress(InputError):
             other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
             if isinstance(other, float) and abs(other - cell.value) <= allowed:
                 return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
+
+
+def _alike(run: Run, shown: Run) -> bool:
+    """Whether both completed with the same settings."""
+
+    def what(one: Run) -> tuple:
+        return one.state, one.record.exercise, one.record.config, one.world_size, one.record.nodes, one.settings
+
+    return run.state == "completed" and what(run) == what(shown)

@@ -71,8 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
-    fabric = f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured"
-    model.add_argument("--fabric", type=float, metavar="GB/S", dest="fabric_gb_per_s", help=fabric)
     model.add_argument("--all", action="store_true", help="more than ten rows")
     model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
@@ -95,6 +93,8 @@ def _add_hardware(parser: argparse.ArgumentParser, *formats: str) -> Any:
     )
     node = "CPU memory of a node; default: as NVIDIA's server has it"
     parser.add_argument("--node-memory", type=float, metavar="GIB", dest="node_gib", help=node)
+    fabric = f"between nodes, measured or promised; default: {SOCKETS_GB_PER_S:g}, TCP sockets as measured"
+    parser.add_argument("--fabric", type=float, metavar="GB/S", dest="fabric_gb_per_s", help=fabric)
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--format", choices=("text", "json", *formats), default="text")
     return group
@@ -113,11 +113,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _lines(arguments: argparse.Namespace) -> str:
     submissions = _submissions(arguments)
     gpu = named(arguments.gpu, arguments.node_gib)
+    fabric_gb_per_s = _fabric(arguments, max(line.count("nodes") for line in submissions))
     if arguments.total:
-        return cost_table(submissions, gpu)
-    rows = list(zip(submissions, predictions_of(submissions, gpu), strict=True))
+        return cost_table(submissions, gpu, fabric_gb_per_s)
+    rows = list(zip(submissions, predictions_of(submissions, gpu, fabric_gb_per_s), strict=True))
     if arguments.format == "json":
-        runs = [_as_json(line, prediction) for line, prediction in rows if prediction]
+        runs = [_as_json(line, prediction) for line, prediction in rows]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
     titles = ["run", *TITLES, "steps per epoch", "limited by", arguments.gpu]
     cells = [[f"{line.exercise.name}: {line.short}", *_cells(prediction)] for line, prediction in rows]
@@ -159,7 +160,20 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     return list({(line.file, line.line, line.written): line for line in found}.values())
 
 
-def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
+def _fabric(arguments: argparse.Namespace, nodes: int) -> float:
+    """Return the bandwidth between nodes (GB/s). Raises InputError where it changes nothing, and for what is none."""
+    if (given := arguments.fabric_gb_per_s) is None:
+        return SOCKETS_GB_PER_S
+    if nodes == 1:
+        raise InputError("plan: --fabric changes nothing on one node; expected --nodes 2 or more")
+    if not given > 0:  # nor what is no number
+        raise InputError(f"--fabric {given:g}: expected more than 0 GB/s")
+    return given
+
+
+def _as_json(line: Submission, prediction: Prediction | None) -> dict[str, Any]:
+    if not prediction:
+        return {"run": f"{line.exercise.name}: {line.short}", "verdict": "not planned", "reason": NOT_SIMULATED}
     return {
         "run": f"{line.exercise.name}: {line.short}",
         **prediction.figures,
@@ -177,9 +191,8 @@ def _as_json(line: Submission, prediction: Prediction) -> dict[str, Any]:
 
 
 def _ranked(arguments: argparse.Namespace) -> str:
-    if arguments.fabric_gb_per_s is not None and arguments.nodes == 1:
-        raise InputError("plan: --fabric changes nothing on one node; expected --nodes 2 or more")
     given = {one.name: getattr(arguments, one.name) for one in fields(Question)} | {"model": _model(arguments.model)}
+    given["fabric_gb_per_s"] = _fabric(arguments, arguments.nodes)
     question = Question(**{name: value for name, value in given.items() if value is not None})
     ranked = rank(question)
     if arguments.format == "text":
@@ -188,9 +201,9 @@ def _ranked(arguments: argparse.Namespace) -> str:
 
 
 def _model(given: str) -> str:
-    """A path, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
-    if Path(given).exists():
-        return str(Path(given).absolute())
+    """A folder or a file, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
+    if (path := Path(given).absolute()).exists():
+        return str(path.parent if path.name == "config.json" else path)
     name = hub_names().get(given) or short_name(given).lower()
     if name == "tiny" or name in SHAPES or "/" not in given:
         return name

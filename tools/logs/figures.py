@@ -33,6 +33,7 @@ _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before i
 # To the end of the line: a part that another rank's output runs into is not that part.
 _TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
 _TIMER = re.compile(rb"(\w+): ([\d.]+)")
+_EVALUATION = re.compile(rb"'eval_samples_per_second': '?(\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +211,7 @@ def _steps_to_score(run: Run) -> Found:
     """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
     by_step = read_source(run, "summary.json").get("exact_match_by_step", {})
     try:
-        counts = sorted((int(step), typed(percent, float)) for step, percent in by_step.items())
+        counts = sorted((typed(int(step), int), typed(percent, float)) for step, percent in by_step.items())
     except ValueError:
         raise LogError(run.folder / "summary.json", None, f"exact_match_by_step: {by_step}", "% by step") from None
     step, percent = 0, 0.0
@@ -246,6 +247,12 @@ def read_timers(path: Path | str) -> dict[str, list[float]]:
             if not name.endswith(b"_microstep"):
                 parts_ms.setdefault(name.decode(), []).append(float(time_ms))
     return parts_ms
+
+
+def evaluation_speeds(run: Run) -> list[float]:
+    """Examples per second of each evaluation, as the Trainer printed them into train.out."""
+    text = read_plain(run.folder / "train.out") if "train.out" in run.files else b""
+    return [float(speed) for speed in _EVALUATION.findall(text)]
 
 
 def _gpu_log(run: Run) -> Found:

@@ -26,7 +26,7 @@ _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].
 _NOT_AVAILABLE = re.compile(r"\[.*\]|N/A|ERR!|[A-Z]\w* [\w ]+|")
 _COLUMNS = ("timestamp", "index or uuid", "memory.used")
-_PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB)"
+_PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB); with --include-io another 4"
 _BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
 
 
@@ -108,15 +108,16 @@ def read_psrecord(path: Path | str) -> MemoryLog:
     psrecord starts at 0 in each attempt: later attempts' times are shifted behind the earlier ones'.
 
     Raises:
-        LogError: a line before the last, or the only one, does not hold four numbers.
+        LogError: a line before the last, or the only one, does not hold four numbers, or as many as the first line.
     """
     memory_mib, time_s, before_s, elapsed_s = [], [], 0.0, 0.0
     numbered = enumerate((line.strip(_BLANK) for line in read_plain(path).splitlines()), 1)
     lines = [(number, line) for number, line in numbered if line and not line.startswith(b"#")]
+    columns = max(4, len(lines[0][1].split())) if lines else 4
     for number, line in lines:
         try:
-            now_s, _, resident_mib, _ = map(float, line.split())
-            if not (math.isfinite(now_s) and math.isfinite(resident_mib)):
+            now_s, _, resident_mib, *others = map(float, line.split())
+            if 3 + len(others) != columns or not (math.isfinite(now_s) and math.isfinite(resident_mib)):
                 raise ValueError
         except ValueError:
             cut_off = len(line.split()) < 4 and set(line) <= set(b"0123456789. ")

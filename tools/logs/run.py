@@ -167,9 +167,9 @@ class Run:
 
     @property
     def runtime_s(self) -> float | None:
-        """Wall time of the whole job (s), to now if it is still running; None if its end is not recorded."""
+        """Wall time of the whole job (s), to now if it is still running; None: no end, or the clock was set back."""
         end = datetime.now(UTC) if self.state == "running" else time_of(self.record.end_time)
-        return (end - self.start).total_seconds() if end else None
+        return (end - self.start).total_seconds() if end and end >= self.start else None
 
     # ---- its files ----
 

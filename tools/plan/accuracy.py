@@ -104,7 +104,8 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     Raises InputError for a file without predictions, or if none of its lines ran.
     """
     try:
-        kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in read_object(file)["runs"]}
+        planned = [one for one in read_object(file)["runs"] if one["verdict"] != "not planned"]
+        kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in planned}
     except (KeyError, TypeError):
         raise InputError(f"{file}: no predictions; expected what plan --format json prints") from None
     newest = _newest_runs(list(kept), runs)

@@ -7,7 +7,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, NO_SCRIPT, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
 from tools.plan.ranking import best_of_each
@@ -52,10 +52,8 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     if verdict == "does not fit":
         adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
         fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
-        return _wrapped(f"First: none. {_advice(ranked)}{''.join(fitting[:1])}")
+        return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
     what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
-    if not first.launcher:
-        return f"{what[:-1]}; {NO_SCRIPT}."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == EIGHT_BITS:
@@ -79,21 +77,19 @@ def _hours(one: Candidate) -> float:
     return one.prediction.ranges["gpu_hours"].expected
 
 
-def _advice(ranked: list[Candidate]) -> str:
-    """By the limit that binds."""
+def _advice(question: Question, ranked: list[Candidate]) -> str:
+    """By the limit that binds, and the methods that the table does not have because another one was asked for."""
     found = [one.prediction for one in ranked if not one.error]
     if any(one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib for one in found):
-        return (
-            "CPU memory is too small for the weights that are read into it, trained ones in fp32: by rank 0 under "
-            "FSDP2 and ZeRO-3, else by every rank (column CPU GiB). A larger --node-memory helps, or --method lora, "
-            "whose weights have half the size."
-        )
+        also = " Or try --method lora, whose weights have half the size." if question.method == "full" else ""
+        return f"CPU memory is too small for the weights that are read into it: a larger --node-memory helps.{also}"
+    also = {"full": " Or try --method lora or qlora.", "lora": " Or try --method qlora."}.get(question.method, "")
     if any(one.limit == "CPU" for one in found):
-        return "CPU memory is too small for what is offloaded: more nodes, or a larger --node-memory."
+        return f"CPU memory is too small for what is offloaded: more nodes, or a larger --node-memory.{also}"
     nearest = min(found, key=lambda one: one.needed_mib)
     if nearest.terms.get("activations", 0) > nearest.gpu.memory_mib / 2:
         return "GPU memory is too small for one row's activations: shorter rows (--length)."
-    return "GPU memory is too small: more GPUs, or --method lora or qlora."
+    return f"GPU memory is too small: more GPUs.{also}"
 
 
 def _cells(one: Candidate, question: Question, ranges: bool) -> dict[str, str]:
@@ -107,8 +103,7 @@ def _cells(one: Candidate, question: Question, ranges: bool) -> dict[str, str]:
     # Layouts have long names.
     cells |= {"strategy": one.strategy.replace(" x ", " ").replace(", interleaved", " int."), "verdict": "unknown"}
     if found := one.prediction:
-        needed = Range(*(value + found.context_mib for value in found.ranges["peak_allocated_mib"]))
-        cells["GPU GiB"] = written(needed.times(1 / 1024), 1)
+        cells["GPU GiB"] = written(found.needed.times(1 / 1024), 1)
         cells["CPU GiB"] = f"{found.least_cpu_gib:,.0f}"
         cells["tok/s/GPU"] = written(found.ranges["tokens_per_second"].times(1 / question.gpus), 0)
         cells["GPU-h"] = written(found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2)
@@ -136,8 +131,6 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
     if any(one.method == EIGHT_BITS for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
-    if unrun := [one.strategy for one in shown if not one.launcher]:
-        notes.append(f"{NO_SCRIPT.capitalize()}: {', '.join(unrun)}.")
     if "model_init" in question.settings(1):
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if not gpu.measured:

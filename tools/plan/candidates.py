@@ -4,7 +4,6 @@ A candidate is a configuration file, a micro-batch with as many accumulations as
 checkpointing; or a layout.
 """
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,8 @@ from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
 from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.model_file import SHAPES, model_file, modeling_source, most_positions
+from workshop.run_folder.dimensions import why_not
+from workshop.run_folder.model_file import SHAPES, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -38,7 +38,6 @@ _RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp"
 # Rows per GPU without --tokens: exercise 3's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
-NO_SCRIPT = "no script here runs it"
 SQUAD_EXAMPLES = 87_599
 
 
@@ -79,7 +78,7 @@ class Question:
             near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
             raise InputError(f"{given}: unknown; the nearest are {near}; or give a model's config.json, or its folder")
         kind = model.get("model_type")
-        if kind not in (_causal_models() or {kind}):
+        if kind not in (decoders() or {kind}):
             raise InputError(f"{given}: {kind} is no decoder of Transformers; expected a causal language model")
         if self.length > (most := most_positions(model) or self.length):
             raise InputError(f"--length {self.length}: {self.model} has {most} positions; expected at most that")
@@ -88,8 +87,6 @@ class Question:
                 raise InputError(f"--{name} {getattr(self, name)}: expected at least 1")
         if not 0 <= self.tokens < inf:
             raise InputError(f"--tokens {self.tokens:g}: expected more than 0")
-        if not self.fabric_gb_per_s > 0:  # nor what is no number
-            raise InputError(f"--fabric {self.fabric_gb_per_s:g}: expected more than 0 GB/s")
         given, kind = f"--gpus {self.gpus} --nodes {self.nodes}", self.hardware
         if self.gpus % self.nodes:
             raise InputError(f"{given}: expected as many GPUs on each node")
@@ -101,7 +98,9 @@ class Question:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
         hub_name = self.model if "/" in self.model else model_file(self.model).get("_name_or_path")
         known = hub_name and not Path(self.model).exists()
-        found = {"model_name": hub_name} if known else {"model_name": self.model, "model_init": "random"}
+        found = {"model_name": hub_name if known else self.model}
+        if not known and not weight_files(Path(self.model)):
+            found["model_init"] = "random"
         length = {"train_size": min(SQUAD_EXAMPLES, examples), "max_steps": self.steps, "max_length": self.length}
         return found | length
 
@@ -113,7 +112,7 @@ class Candidate:
     strategy: str  # the configuration's or the layout's name
     workload: Workload
     settings: dict[str, Any]  # of the run, by run.json's names
-    launcher: str = ""  # with its exercise; "": a layout that no script here runs
+    launcher: str  # with its exercise
     argument: str = ""  # of the launcher
     prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
     config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
@@ -124,7 +123,7 @@ class Candidate:
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     micro_batches = property(lambda self: self.workload.micro_batches)
     trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
-    line = property(lambda self: self.command() if self.launcher else "")
+    line = property(lambda self: self.command())
 
     def command(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
@@ -145,8 +144,8 @@ class Candidate:
     def traffic(self) -> dict[str, Any]:
         """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
         in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
-        layout, runs_in = self.workload.layout, self.launcher or NO_SCRIPT
-        if layout and self.launcher:
+        layout, runs_in = self.workload.layout, self.launcher
+        if layout:
             runs_in += f" {self.argument}"
         found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes}
         return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
@@ -174,18 +173,21 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
-    """For long rows of a decoder like Llama, with and without checkpointing."""
+    """For long rows, those that a script of further/dimensions/ runs for this model, with and without checkpointing."""
     model = model_file(question.model)
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if not question.long or not keys or question.precision != "bf16":
         return
     for dp, tp, cp, pp, chunks in splits(question.gpus):
-        if keys % tp == 0 and question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+        if question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
             rows = question.batch * question.gpus // dp
             sizes = (question.length, rows, model["hidden_size"], keys * head_size(model))
-            for checkpointing in (False, True):
-                layout = Layout(dp, tp, cp, pp, chunks, *sizes, checkpointing, model.get("tie_word_embeddings", False))
-                yield _with_layout(question, layout)
+            tied = model.get("tie_word_embeddings", False)
+            layout = Layout(dp, tp, cp, pp, chunks, *sizes, False, tied)
+            parts = chunks * layout.sizes[layout.dimension]
+            if not why_not(layout.dimension, model, question.length, parts):
+                for checkpointing in (False, True):
+                    yield _with_layout(question, replace(layout, checkpointing=checkpointing))
 
 
 def _with_layout(question: Question, layout: Layout) -> Candidate:
@@ -193,8 +195,7 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     about = {"pretrained": "model_init" not in settings, "max_steps": question.steps}
     about["fabric_gb_per_s"] = question.fabric_gb_per_s
     workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
-    if not (dimension := layout.dimension):
-        return Candidate(layout.name, workload, {})
+    dimension = layout.dimension
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
     settings |= {"sequence_parallel": True} if dimension == "tp" else {}
     settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
@@ -271,11 +272,3 @@ def _candidate(
         return Candidate(strategy, workload, settings, launcher, "planned.json", config=config, method=method)
     argument = str(path) if own else argument * bool(name)
     return Candidate(strategy, workload, settings, launcher, argument, method=method)
-
-
-def _causal_models() -> set[str]:
-    """Types that Transformers makes a decoder of, and that do not see the tokens to predict. Empty without it."""
-    text = modeling_source("auto")
-    listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
-    causal, masked = (set(re.findall(r'\("([\w-]+)", "', names.partition("\n)\n")[0])) for names in listed)
-    return causal - masked

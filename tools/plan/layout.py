@@ -1,4 +1,4 @@
-"""A layout: how ranks share rows, matrices, positions and layers (DP x TP x CP x PP), and what that costs a rank.
+"""A layout: how ranks share rows, and matrices, positions or layers (TP, CP or PP), and what that costs a rank.
 
 Under every layout a rank computes as many operations as under data parallelism. So a rank's step is the simulated step
 of its part of a row (`on_rank`), with other traffic. Neighbouring ranks share matrices, the next positions, then rows,
@@ -7,7 +7,6 @@ then layers: what sends most stays inside a node. A micro-batch is one row.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import ceil
 from typing import Any
 
@@ -53,9 +52,8 @@ class Layout:
 
     @property
     def dimension(self) -> str:
-        """The script of further/dimensions/ that runs it; "" if none does: each shares one thing beside the rows."""
-        shared = [name for name in ("tp", "cp", "pp") if self.sizes[name] > 1] or ["cp"]
-        return "" if len(shared) > 1 else shared[0]
+        """The script of further/dimensions/ that runs it: each shares one thing beside the rows."""
+        return next((name for name in ("tp", "pp") if self.sizes[name] > 1), "cp")
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -152,8 +150,8 @@ class Layout:
 
 
 def splits(gpus: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """All (dp, tp, cp, pp, chunks) of that many GPUs."""
-    sizes = [size for size in range(1, gpus + 1) if gpus % size == 0]
-    for tp, cp, pp in product(sizes, repeat=3):
-        if gpus % (tp * cp * pp) == 0:
-            yield from ((gpus // (tp * cp * pp), tp, cp, pp, chunks) for chunks in ((1, 2) if pp > 1 else (1,)))
+    """All (dp, tp, cp, pp, chunks) of that many GPUs of which at most one is shared beside the rows."""
+    yield gpus, 1, 1, 1, 1
+    for size in (size for size in range(2, gpus + 1) if gpus % size == 0):
+        for shared in ((size, 1, 1, 1), (1, size, 1, 1), (1, 1, size, 1), (1, 1, size, 2)):
+            yield gpus // size, *shared

@@ -68,16 +68,25 @@ class Prediction:
     context_mib: float  # CUDA's own memory, at least
     parts: StepTime  # of an optimizer step
     ranges: dict[str, Range]  # all figures, by the names that `plan --format json` has for them
-    loading_mib: float  # of a node's CPU memory, pretrained weights before the training
+    loading_mib: float  # of a node's CPU memory, all weights before the training
+    whole_mib: float  # of a GPU, all weights before they are sharded, cast or quantized
     traffic: tuple[float, float]  # of a step (timing.traffic)
     parameters: int  # of the model
 
     # CPU memory that a node must have, in training or while it loads the weights.
     least_cpu_gib = property(lambda self: max(self.ranges["cpu_mib"].expected, self.loading_mib) / 1024)
-    # Of the fullest GPU: the tensors and CUDA's context. PyTorch gives back its unused reserve before it fails.
-    needed_mib = property(lambda self: self.ranges["peak_allocated_mib"].expected + self.context_mib)
+    needed_mib = property(lambda self: self.needed.expected)
     # Whether PyTorch's reserve may come to a GiB from the GPU's end: then less memory is worth some time.
     tight = property(lambda self: self.ranges["nvidia_smi_mib"].largest > self.gpu.memory_mib - 1024)
+
+    @property
+    def needed(self) -> Range:
+        """Of the fullest GPU, in training or before: the tensors and CUDA's context (MiB).
+
+        PyTorch gives back its unused reserve before it fails.
+        """
+        tensors_mib = self.ranges["peak_allocated_mib"]
+        return Range(*(max(value, self.whole_mib) + self.context_mib for value in tensors_mib))
 
     @property
     def figures(self) -> dict[str, dict[str, float]]:
@@ -110,8 +119,7 @@ class Prediction:
         """One of: fits, close, does not fit. A run is close if the margin decides: runs of ours failed beyond it."""
         if self.limit:
             return "does not fit"
-        largest_mib = self.ranges["peak_allocated_mib"].largest + self.context_mib
-        return "close" if largest_mib > self.gpu.memory_mib else "fits"
+        return "close" if self.needed.largest > self.gpu.memory_mib else "fits"
 
     @property
     def reason(self) -> str:
@@ -195,10 +203,9 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    width = 2 if "frozen" in step else 4
-    loading_mib = width * step["parameters"] / MIB * workload.readers * workload.pretrained
+    before_mib = [size / MIB for size in workload.before_training(of_model, "frozen" in step)]
     traffic = timing.traffic(workload, step)
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, loading_mib, traffic, of_model)
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, traffic, of_model)
 
 
 def kinds_of(workload: Workload, step: Step, parts: StepTime) -> dict[str, tuple[str, ...]]:

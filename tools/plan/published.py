@@ -47,41 +47,28 @@ def _tokens_per_second(workload: Workload, gpu: str, **fast: Any) -> float:
     return predict_from(step, workload, GPUS[gpu], constants.load()).ranges["tokens_per_second"].expected
 
 
-# torchtitan's tables of layouts, read on 2026-11-24. Table 5 does not say how many micro-batches and stages: here as
-# many as ranks, torchtitan's default; interleaved two stages per rank. Llama-3.1-405B is no shape of workshop/shapes;
-# its sizes are in torchtitan/models/llama/__init__.py.
-_SIZES = {"hidden_size": 16_384, "intermediate_size": 53_248, "num_hidden_layers": 126, "vocab_size": 128_256}
-_SIZES |= {"num_attention_heads": 128, "num_key_value_heads": 8}
-_8B, _405B = {"model_name": "llama-3.1-8b"}, {"model_name": "llama", "module": "transformers", "sizes": _SIZES}
-_CP = [Layout(8 // cp, 1, cp, 1, 1, 32_768 * cp, 1, 4_096, 1_024, True) for cp in (1, 2, 4, 8)]
-_ALL = [Layout(8 // cp, 8, cp, 8, 1, 32_768 * cp, 8, 16_384, 1_024, True) for cp in (1, 2, 4, 8)]
-_SCHEDULES = [Layout(8, 8, 1, 8, chunks, 8_192, 8, 16_384, 1_024, True) for chunks in (1, 2)]
-# Table, nodes, model, layouts and their tokens/s per GPU.
-_LAYOUTS = (
-    (2, 1, _8B, _CP, (3_890, 2_540, 1_071, 548)),
-    (6, 64, _405B, _ALL, (76, 47, 31, 16)),
-    (5, 64, _405B, _SCHEDULES, (100, 128)),
-)
+# torchtitan's table 2, read on 2026-11-24: layouts of 8 GPUs, and their tokens/s per GPU.
+_LAYOUTS = [Layout(8 // cp, 1, cp, 1, 1, 32_768 * cp, 1, 4_096, 1_024, True) for cp in (1, 2, 4, 8)]
+_OF_LAYOUTS = (3_890, 2_540, 1_071, 548)
+_MODEL = {"model_name": "llama-3.1-8b"}
 
 
 def shapes() -> list[dict[str, Any]]:
     """The steps of the published tables."""
-    layouts = [layout.shape | model for _, _, model, layouts, _ in _LAYOUTS for layout in layouts]
-    return [*map(_shape, PUBLISHED), *layouts]
+    return [*map(_shape, PUBLISHED), *(layout.shape | _MODEL for layout in _LAYOUTS)]
 
 
 def _layouts_table() -> str:
     """How fast a layout is beside the first of its table."""
     rows = []
-    for table, nodes, model, layouts, published in _LAYOUTS:
-        # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
-        fast = {"compile": True, "float8": "tensorwise"}
-        workloads = [of_layout(model, layout, nodes, fabric_gb_per_s=400) for layout in layouts]
-        speeds = [_tokens_per_second(workload, "h100-80gb", **fast) for workload in workloads]
-        for layout, of_theirs, speed in zip(layouts, published, speeds, strict=True):
-            told, predicted = of_theirs / published[0], speed / speeds[0]
-            cells = [f"{table}, {8 * nodes} GPUs", layout.name, f"{layout.length:,}", f"{layout.micro_batches}"]
-            cells += [f"{of_theirs:,}", f"{told:.2f}", f"{predicted:.2f}", f"{100 * (predicted / told - 1):+.0f}"]
-            rows.append(cells)
+    # Theirs ran compiled and in float8, whose memory cannot be simulated with checkpointing.
+    fast = {"compile": True, "float8": "tensorwise"}
+    workloads = [of_layout(_MODEL, layout, 1, fabric_gb_per_s=400) for layout in _LAYOUTS]
+    speeds = [_tokens_per_second(workload, "h100-80gb", **fast) for workload in workloads]
+    for layout, of_theirs, speed in zip(_LAYOUTS, _OF_LAYOUTS, speeds, strict=True):
+        told, predicted = of_theirs / _OF_LAYOUTS[0], speed / speeds[0]
+        cells = ["2, 8 GPUs", layout.name, f"{layout.length:,}", f"{layout.micro_batches}"]
+        cells += [f"{of_theirs:,}", f"{told:.2f}", f"{predicted:.2f}", f"{100 * (predicted / told - 1):+.0f}"]
+        rows.append(cells)
     titles = ["torchtitan's table", "layout", "tokens per row", "micro-batches", "published (tokens/s per GPU)"]
     return markdown([*titles, "over the first", "predicted", "error (%)"], rows)

@@ -14,8 +14,8 @@ from tools.plan.simulate import prepare, step_of
 def rank(question: Question) -> list[Candidate]:
     """All candidates: the first choice, then by their speed; last those that cannot be simulated, with the reason.
 
-    A script here runs the first, if one fits. It trains all weights with exact moments if such a one fits, or adapters
-    if only they are asked for. Raises InputError for what no candidate can do.
+    The first trains all weights with exact moments if such a one fits, or adapters if only they are asked for. Raises
+    InputError for what no candidate can do.
     """
     question.check()
     every = _largest(question, _predicted(question)) if question.largest else _predicted(question)
@@ -24,7 +24,7 @@ def rank(question: Question) -> list[Candidate]:
     if not ranked:
         raise InputError(failed[0].error)
     kinds = [("",), (EIGHT_BITS,)] if question.method not in ("lora", "qlora") else [ADAPTERS]
-    options = [[one for one in ranked if one.method in kind and one.launcher] for kind in kinds]
+    options = [[one for one in ranked if one.method in kind] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
     first = chosen[first_choice([one.prediction for one in chosen])]

@@ -17,7 +17,7 @@ from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, prepare
-from tools.plan.workload import Workload
+from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import SCRIPTS, WEAK_SCALING, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
@@ -74,16 +74,16 @@ def shapes_of(lines: Sequence[Submission]) -> list[Shape]:
     return found
 
 
-def prediction_of(line: Submission, gpu: Gpu) -> Prediction | None:
+def prediction_of(line: Submission, gpu: Gpu, fabric_gb_per_s: float = SOCKETS_GB_PER_S) -> Prediction | None:
     """None if workload_of gives none. Raises InputError for a line that cannot be planned on this GPU."""
     workload = workload_of(line)
-    return predict(workload, gpu) if workload else None
+    return predict(replace(workload, fabric_gb_per_s=fabric_gb_per_s), gpu) if workload else None
 
 
-def predictions_of(lines: Sequence[Submission], gpu: Gpu) -> list[Prediction | None]:
+def predictions_of(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float) -> list[Prediction | None]:
     """As prediction_of, with all steps simulated at once. Raises InputError as _prepare, too."""
     _prepare(lines, gpu)
-    return [prediction_of(line, gpu) for line in lines]
+    return [prediction_of(line, gpu, fabric_gb_per_s) for line in lines]
 
 
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
@@ -119,13 +119,13 @@ def _fit(line: Submission, gpu: Gpu) -> tuple[str, bool]:
 # ---- what they cost ----
 
 
-def cost_table(lines: Sequence[Submission], gpu: Gpu) -> str:
+def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = SOCKETS_GB_PER_S) -> str:
     """Two rows for each exercise, what one must do and all; one row where these are the same. Then those of all.
 
     Raises InputError for a line that cannot be planned on this GPU.
     """
     groups: dict[str, list[tuple[bool, int, float | None]]] = {}  # whether one must do it, GPUs, time
-    predictions = predictions_of(lines, gpu)
+    predictions = predictions_of(lines, gpu, fabric_gb_per_s)
     for line, found in zip(lines, predictions, strict=True):
         name = line.exercise.name
         time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)

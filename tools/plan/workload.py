@@ -88,7 +88,7 @@ class Workload:
     packing: bool = False  # a row holds several examples
     save: str = "no"  # no, steps, epoch, or end
     save_steps: int = 0  # of `steps`; 0: so seldom that it takes 1 % of the time
-    pretrained: bool = False  # weights are read on the CPU before they go to the GPU; random ones are drawn there
+    pretrained: bool = False  # weights are read, into CPU memory; else they are random
     # Of ranks that share rows, matrices or layers; then `shape` has a rank's part of a row.
     layout: Layout | None = None
 
@@ -119,8 +119,23 @@ class Workload:
         Under ZeRO-3 rank 0 alone copies them from the file, a layer at a time.
         """
         sent = self.strategy.config.get("cpu_ram_efficient_loading") and not self.shape.get("four_bits")
-        alone = self.strategy.method == "zero3" or (self.strategy.method == "fsdp2" and sent)
+        of_zero3 = self.strategy.method == "zero3" and not self.by_hand
+        alone = of_zero3 or (self.strategy.method == "fsdp2" and sent)
         return 1 if alone else self.ranks_per_node
+
+    def before_training(self, parameters: int, frozen: bool) -> tuple[float, float]:
+        """Bytes of all weights in the CPU memory of a node, and on a GPU, before they are sharded, cast or quantized.
+
+        Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn
+        on the GPU: workshop/training/models.py, load_model. ZeRO-3 makes a random model sharded. Not so in by-hand's
+        zero.py: there DeepSpeed moves all of it, in the type that it computes in.
+        """
+        weights = (2 if frozen else 4) * parameters
+        by_parts = self.layout or (self.family == "fsdp" and not self.shape.get("four_bits"))
+        if self.pretrained or self.by_hand or by_parts:
+            moved = self.strategy.width * parameters if self.by_hand and self.family == "zero" else 0
+            return weights * self.readers, moved
+        return 0, weights * (self.strategy.method != "zero3")
 
     @property
     def compiles(self) -> bool:

@@ -11,7 +11,7 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
-from workshop.data.encoding import Encoded, PaddingCollator, encode_all
+from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts
 from workshop.data.forms import Row
 from workshop.data.sources import cache_folder, code_of_package, load_splits, note, split_of
 from workshop.run_folder.errors import InputError
@@ -40,6 +40,8 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
 
     They are SQuAD questions, conversations, or plain text, which `load_text` cuts into rows. The first process of a
     node encodes them into the cache; the others wait for its lock, because a collective would time out.
+
+    Raises InputError if MAX_LENGTH leaves an example, or a question that is to be answered, no room.
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
@@ -61,8 +63,10 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     if "messages" in train.column_names:
         _note_unscored(settings)
         return Data(*encoded, [], collator)
-    asked, known = islice(evaluation, settings.generate_size), islice(train, settings.generate_train_size)
-    return Data(*encoded, [*asked], collator, [*known])
+    asked, known = [*islice(evaluation, settings.generate_size)], [*islice(train, settings.generate_train_size)]
+    if asked or known:  # a question that is too long is refused now, not after the training
+        encode_prompts([*asked, *known], tokenizer, settings.max_length, settings.max_new_tokens)
+    return Data(*encoded, asked, collator, known)
 
 
 def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents: Dataset | None = None) -> Data:

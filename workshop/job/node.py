@@ -28,6 +28,7 @@ from threading import Thread
 from typing import IO
 
 from workshop.job import processes
+from workshop.job.ending import Ending
 from workshop.run_folder.control import Control
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
@@ -114,19 +115,16 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     processes.lead_job()
     training = processes.started(command, signal.SIGKILL)
     loggers = start_loggers(logged_pid or training.pid)
-    control, saving, told_s = Control(Path(os.environ["RUN_DIR"])), False, 0.0
-    signals = processes.JOB_SIGNALS
-    while processes.runs(training):
-        left_s = max(0.0, told_s + processes.KILL_AFTER_S - time.monotonic())
-        got = signal.sigtimedwait(signals, left_s) if told_s else signal.sigwaitinfo(signals)
-        if got is None:
-            break
-        if got.si_signo not in ENDINGS:
+    control, saving = Control(Path(os.environ["RUN_DIR"])), False
+    ending = Ending(control, [process.pid for process in loggers])
+    while processes.runs(training) and not ending.due():
+        got = signal.sigtimedwait(processes.JOB_SIGNALS, processes.LOOK_EVERY_S)
+        if got is None or got.si_signo not in ENDINGS:
             continue
         if "SLURM_STEP_ID" in os.environ and control.saves and not saving:
             saving = True  # SLURM has told every process of the step, and the ranks save (training/saving.py)
         else:
-            told_s = told_s or time.monotonic()
+            ending.within(processes.KILL_AFTER_S)
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
         process.terminate()
@@ -134,7 +132,14 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
         process.wait()
     while saving and not control.at_end and processes.descendants() and not signal.sigtimedwait(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
-    processes.end_descendants(control.at_end)
+
+    def due() -> bool:
+        if signal.sigtimedwait(ENDINGS, 0):
+            ending.within(processes.KILL_AFTER_S)
+        return not control.at_end or ending.due()
+
+    processes.end_descendants(due)
+    ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
     return processes.exit_code(training)
 

@@ -63,11 +63,10 @@ def warn_without_reporter(shell: Mapping[str, str]) -> None:
     """Warn where a key or WANDB_MODE=online is set and nothing reports to Weights & Biases."""
     meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
     if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
-        print(
-            f"warning: {' and '.join(meant)} set, but REPORT_TO=none: nothing goes to Weights & Biases; "
-            "set REPORT_TO=wandb for that",
-            file=sys.stderr,
-        )
+        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
+        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
+        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
+        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
 
 
 def check_output(shell: Mapping[str, str]) -> None:
@@ -105,6 +104,5 @@ if __name__ == "__main__":
     check_arguments(os.environ)
     check_settings(os.environ)
     check_output(os.environ)
-    if "WANDB_MODE" in exported(Path("env_vars.sh")):
-        warn_without_reporter(os.environ)
+    warn_without_reporter(os.environ)
     warn_if_changed(os.environ)

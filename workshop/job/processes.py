@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 JOB_SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD]
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it; a blocked signal would come all the same
     JOB_SIGNALS.append(signal.SIGHUP)
+LOOK_EVERY_S = 2  # at .control
 KILL_AFTER_S = 10  # for processes that end neither by themselves nor after SIGTERM
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
@@ -69,14 +70,20 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
     return found - dead
 
 
-def end_descendants(at_end: bool, spared: Collection[int] = ()) -> None:
-    """SIGKILL all descendants, also ranks whose launcher was killed at whatever point.
+def launchers(spared: Collection[int] = ()) -> set[int]:
+    """Return the ids of the descendants that give ranks their RANK, which W&B's process inherits; none without it."""
+    living, ranks = descendants(spared), set()
+    for pid in living:
+        with suppress(OSError):  # it has ended
+            if b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
+                ranks.add(pid)
+    return living - ranks if ranks else set()
 
-    Args: at_end: they have KILL_AFTER_S to end by themselves: W&B's process writes, the compiler's workers notice.
-    """
-    kill_s = time.monotonic() + KILL_AFTER_S * at_end
+
+def end_descendants(due: Callable[[], bool], spared: Collection[int] = ()) -> None:
+    """SIGKILL all descendants when it is due, also ranks whose launcher was killed at whatever point."""
     while living := descendants(spared) or descendants(spared):  # a parent may go while the first looks
-        for pid in living if time.monotonic() >= kill_s else ():
+        for pid in living if due() else ():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)

@@ -19,14 +19,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from workshop.job import owner
+from workshop.job.ending import Ending
 from workshop.job.node import one_per_node
 from workshop.job.outcome import NOT_BEGUN, begin, record_end
-from workshop.job.processes import JOB_SIGNALS, descendants, end_descendants, exit_code, lead_job, runs, started
+from workshop.job.processes import (
+    JOB_SIGNALS,
+    KILL_AFTER_S,
+    LOOK_EVERY_S,
+    descendants,
+    end_descendants,
+    exit_code,
+    lead_job,
+    runs,
+    started,
+)
 from workshop.job.terminal import follow, show
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.env_file import exported
-from workshop.run_folder.errors import InputError
+from workshop.run_folder.errors import InputError, failed_file
 from workshop.run_folder.run_record import read_run_record
 from workshop.run_folder.settings import defaults
 from workshop.run_folder.slurm_job import job_line
@@ -81,7 +92,8 @@ class Supervisor:
         if state == "running" and self.control.finished:  # the supervisor was killed after the training's end
             state = record_end(self.run_dir, 0, "")["state"]
         if state == "completed":  # maybe by the job before this one in the queue
-            raise InputError(f"{self.run_dir}: completed; expected a run that ended before its end")
+            show(f"{self.run_dir}: this run is completed, nothing is left to train")
+            sys.exit(0)
         os.environ["RUN_DIR"] = str(self.run_dir)
         found = self.newest_checkpoint() if earlier else None
         if not earlier:
@@ -158,10 +170,20 @@ class Supervisor:
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
-        while runs(step):
-            self.handle(signal.sigwait(JOB_SIGNALS))
+        ending = Ending(self.control, self.others, later_s=KILL_AFTER_S)
+        while runs(step) and not ending.due():
+            if got := signal.sigtimedwait(JOB_SIGNALS, LOOK_EVERY_S):
+                self.handle(got.si_signo)
         self.step = None
-        end_descendants(self.control.at_end, self.others)
+
+        def due() -> bool:
+            self.look_for_signals()
+            if self.received:
+                ending.within(0)
+            return not self.control.at_end or ending.due()
+
+        end_descendants(due, self.others)
+        step.wait()
         over.set()
         viewer.join()
         return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
@@ -242,7 +264,7 @@ def main() -> None:
     try:
         sys.exit(Supervisor(sys.argv[1:]).run())
     except OSError as error:
-        raise InputError(f"{error.filename}: {error.strerror}; expected a run folder that can be written") from None
+        raise InputError(f"{failed_file(error)}; expected a run folder that can be written") from None
 
 
 if __name__ == "__main__":

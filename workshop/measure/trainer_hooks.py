@@ -76,7 +76,7 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
         recorder,
         watch(settings),
         Profiler(settings),
-        ScoreRecorder(settings, recorder, data.examples[: settings.generate_size], data.train_examples),
+        ScoreRecorder(settings, recorder, data.examples[: settings.generate_size]),
         *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),
     ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workshop.run_folder.errors import LogError
 from workshop.run_folder.safe_open import read_plain
+from workshop.run_folder.schema import typed
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
 OLDER_COLUMNS = ["step", "collective", "group", "dtype", "bytes", "calls"]  # of rank 0
@@ -77,7 +78,7 @@ def read(path: Path) -> list[Collective]:
         try:
             row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
             ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
-            sizes = int(row["bytes"]), int(row["calls"]), int(row["rank"])
+            sizes = (typed(int(row[name]), int) for name in ("bytes", "calls", "rank"))
             found.append(Collective(row["collective"], ranks, *sizes, peer, row["dtype"]))
         except ValueError:
             raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None

@@ -1,7 +1,9 @@
 """Errors that a user can correct: a line with the file, line or variable, what was found and what is expected."""
 
 import sys
+import traceback
 from codecs import BOM_UTF8
+from io import IOBase
 from pathlib import Path
 
 from workshop.run_folder.printable import one_line
@@ -21,6 +23,14 @@ def no_package(name: str) -> str:
         f"{sys.executable} has no {name}; expected the workshop's environment: `make install` in {_REPO} once, "
         "then `source .venv/bin/activate` there"
     )
+
+
+def failed_file(error: OSError) -> str:
+    """Return the file that `error` is about and why. A full disk's error has no name: the open file has."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    opened = [one for frame in frames for one in frame.f_locals.values() if isinstance(one, IOBase)]
+    name = error.filename or (opened[-1].name if opened else "")
+    return f"{name}: {error.strerror}" if name else str(error)
 
 
 def utf8_lines(path: Path) -> list[str]:

@@ -82,13 +82,18 @@ def checked(
     if not isinstance(kind, dict):
         return int(value) if type(kind) is int else value
     prefix = f"{key}." * bool(key)
-    if unknown := next((name for name in value if name not in kind), None):
-        expected = (other or {}).get(unknown) or f"keys out of {', '.join(sorted(kind))}"
-        raise InputError(f"{path}: nothing reads '{prefix}{unknown}'{where}; expected {expected}")
-    return {
+    unknown = [name for name in value if name not in kind]
+    named = [name for name in unknown if name in (other or {})]
+    # Values before keys: the value that is not trained here may be what makes a library read the keys.
+    found = {
         name: checked(path, one, kind[name], f"{prefix}{name}", auto=auto, other=other, where=where)
         for name, one in value.items()
+        if name in kind and not named
     }
+    for name in named or unknown:
+        expected = (other or {}).get(name) or f"keys out of {', '.join(sorted(kind))}"
+        raise InputError(f"{path}: nothing reads '{prefix}{name}'{where}; expected {expected}")
+    return found
 
 
 def _fits(value: Any, kind: Any) -> bool:

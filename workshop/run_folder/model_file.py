@@ -12,6 +12,7 @@ from workshop.run_folder.json_file import read_json
 _WORKSHOP = Path(__file__).parents[1]
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
 SHAPES = {path.stem: path for path in sorted((_WORKSHOP / "shapes").glob("*.json"))}
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
 TINY = _WORKSHOP / "sample" / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
 
 
@@ -37,6 +38,11 @@ def model_path(model_name: str) -> Path | None:
     return Path(file) if isinstance(file, str | Path) else None
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a model's weights in its folder, and their index."""
+    return sorted(file for name in _WEIGHTS for file in folder.glob(name))
+
+
 def model_file(model_name: str) -> dict[str, Any]:
     """The content of `model_path`, or its `text_config`; {} without a path. Raises InputError for what is no JSON."""
     path = model_path(model_name)
@@ -51,11 +57,25 @@ def _content(path: Path, changed_ns: int) -> dict[str, Any]:
 
 
 @cache
-def modeling_source(kind: str) -> str:
-    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds."""
+def modeling_source(kind: str, part: str = "modeling") -> str:
+    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds.
+
+    Args: part: modeling or configuration.
+    """
     kind, library = kind.removesuffix("_text"), find_spec("transformers")
-    file = Path(library.origin).parent / f"models/{kind}/modeling_{kind}.py" if library else Path("none")
+    file = Path(library.origin).parent / f"models/{kind}/{part}_{kind}.py" if library else Path("none")
     return file.read_text() if file.is_file() else ""
+
+
+@cache
+def decoders() -> dict[str, str]:
+    """Types that Transformers makes a decoder of, with its class; none that see the tokens to predict. Empty without
+    Transformers.
+    """
+    text = modeling_source("auto")
+    listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
+    causal, masked = (dict(re.findall(r'\("([\w-]+)", "(\w+)"', names.partition("\n)\n")[0])) for names in listed)
+    return {kind: name for kind, name in causal.items() if kind not in masked}
 
 
 def most_positions(model: Mapping[str, Any]) -> int | None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from workshop.run_folder.errors import InputError
-from workshop.training.models import blocks_of
+from workshop.training.models import blocks_of, without_one_result
 
 # Beside 4 bits per weight: 64 of them have an 8-bit scale, 256 scales an fp32 one. They are no parameters.
 _SCALE_BYTES = 1 / 64 + 4 / (64 * 256)
@@ -25,9 +25,8 @@ def with_adapters(
     if four_bits:
         _use_four_bits(blocks_of(model))
     layers = targets.replace(",", " ").split() or "all-linear"
-    model = get_peft_model(
-        model, LoraConfig(task_type="CAUSAL_LM", r=rank, lora_dropout=dropout, target_modules=layers)
-    )
+    how = {"r": rank, "lora_dropout": dropout, "target_modules": layers, "exclude_modules": without_one_result(model)}
+    model = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", **how))
     for name, module in model.named_modules():
         if name.endswith(("lora_A", "lora_B")):
             module.to(dtype)

@@ -141,20 +141,15 @@ def scores(
 class ScoreRecorder(TrainerCallback):
     """Scores answers to held-out questions before the training (GENERATE_BEFORE) and every GENERATE_STEPS steps.
 
-    They are written at once: a run may end before its summary is. A question that is too long, also one of `known`,
-    asked after the training, is refused before the training.
+    They are written at once: a run may end before its summary is.
     """
 
-    def __init__(
-        self, settings: Settings, recorder: StepRecorder, examples: Sequence[Row], known: Sequence[Row] = ()
-    ) -> None:
-        self.settings, self.recorder, self.examples, self.known = settings, recorder, examples, known
+    def __init__(self, settings: Settings, recorder: StepRecorder, examples: Sequence[Row]) -> None:
+        self.settings, self.recorder, self.examples = settings, recorder, examples
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, processing_class: Any, **_: Any
     ) -> None:
-        if asked := [*self.examples, *self.known]:
-            encode_prompts(asked, processing_class, self.settings.max_length, self.settings.max_new_tokens)
         if state.global_step or not self.settings.generate_before:  # a resumed run has no untrained model
             return
         before = scores(self.settings, args, model, processing_class, self.examples, "{}_before")

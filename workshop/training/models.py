@@ -2,8 +2,9 @@
 
 import copy
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import torch
 import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.data.hub import hub_error
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import SHAPES, model_path
+from workshop.run_folder.model_file import SHAPES, model_path, short_name, weight_files
 from workshop.run_folder.schema import Model
 from workshop.run_folder.settings import Settings, configuration
 
@@ -45,11 +47,11 @@ def _loading(model_name: str) -> Iterator[None]:
 
 def _damaged_file(folder: Path) -> ValueError | None:
     """Return an error that names the folder's first file of weights that cannot be read."""
-    for file in sorted([*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")]):
+    for file in weight_files(folder):
         try:
             if file.suffix == ".bin":
                 torch.load(file, "meta", weights_only=True).keys()
-            else:
+            elif file.suffix == ".safetensors":
                 safe_open(file, "pt")
         except Exception as error:
             why = type(error).__name__ if file.suffix == ".bin" else error  # PyTorch would advise to unpickle it
@@ -63,7 +65,9 @@ def shape_config(model_name: str) -> Any:
         with _loading(model_name):
             return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
     expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {expected}")
+    near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {meant}{expected}")
 
 
 def model_config(settings: Settings) -> Any:
@@ -79,6 +83,7 @@ def load_model(
     tokenizer: PreTrainedTokenizerBase,
     dtype: torch.dtype = torch.float32,
     on_each_rank: bool = False,
+    sharded: bool = False,
 ) -> PreTrainedModel:
     """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
 
@@ -88,21 +93,23 @@ def load_model(
     Args:
         dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
         on_each_rank: read the weights on every rank, also where rank 0 would send them.
+        sharded: the caller shards the model part by part; under the Trainer's FSDP it is sharded so in any case.
 
     Raises InputError for a shape or a hub name that does not exist, an encoder, an adapter, and missing weights.
     """
     torch.manual_seed(settings.seed)
+    sharded = sharded or (shards_with_fsdp(settings) and not on_each_rank)
     if on_each_rank or not rank_0_sends_weights(settings):
-        model = _load(settings, dtype)
+        model = _load(settings, dtype, sharded)
     else:  # the others wait
         sent = [None]
         if dist.get_rank() == 0:
-            model = _load(settings, dtype)
+            model = _load(settings, dtype, sharded)
             if not getattr(model, "is_quantized", False):  # accelerate sends no quantized weights
                 sent = [with_empty_weights(model, "meta")]
         dist.broadcast_object_list(sent)
         if dist.get_rank() > 0:
-            model = _load(settings, dtype) if sent[0] is None else with_empty_weights(sent[0], "cpu")
+            model = _load(settings, dtype, sharded) if sent[0] is None else with_empty_weights(sent[0], "cpu")
     if (kind := model.config.model_type) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise InputError(f"MODEL_NAME='{settings.model_name}': {kind} sees the tokens to predict; expected a decoder")
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -111,13 +118,11 @@ def load_model(
     return model
 
 
-def _load(settings: Settings, dtype: torch.dtype) -> PreTrainedModel:
+def _load(settings: Settings, dtype: torch.dtype, sharded: bool) -> PreTrainedModel:
     name, options = settings.model_name, {"ignore_mismatched_sizes": True, "output_loading_info": True}
     if settings.model_init == "random":
         config = shape_config(name)
-        # Weights drawn on the GPU appear in a second; on the CPU a 7-billion-parameter model takes minutes.
-        device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
-        with _loading(name), torch.device(device):
+        with _loading(name), random_weights(sharded):
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
     with _loading(name):
         # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
@@ -126,6 +131,43 @@ def _load(settings: Settings, dtype: torch.dtype) -> PreTrainedModel:
         what = f"{len(lacking)} weights of its config.json's model missing or of another size, such as {lacking[0]}"
         raise InputError(f"MODEL_NAME='{name}': found {what}; expected all of them, or MODEL_INIT=random")
     return model
+
+
+def random_weights(sharded: bool) -> AbstractContextManager:
+    """Draw the weights of a model that is made inside on the GPU, if there is one: on the CPU 7 billion take minutes.
+
+    Args: sharded: keep them in CPU memory, because the whole model may not fit on the GPU.
+    """
+    if not torch.cuda.is_available():
+        return nullcontext()
+    gpu = torch.device("cuda", torch.cuda.current_device())
+    return DrawnElsewhere(gpu) if sharded else gpu
+
+
+class DrawnElsewhere(TorchDispatchMode):
+    """Random numbers for tensors in CPU memory are drawn on a device, one tensor after the other.
+
+    They are those of a model that is made on the device: its generator is asked for the same tensors in the same order.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__()
+        self.device = device
+
+    def __torch_dispatch__(self, func: Any, _: Any, args: Sequence[Any] = (), kwargs: Mapping | None = None) -> Any:
+        options = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded not in func.tags:
+            return func(*args, **options)
+        if func._schema.is_mutable:  # as normal_, whatever the tensor holds
+            return args[0].copy_(func(torch.empty_like(args[0], device=self.device), *args[1:], **options))
+        moved = [arg.to(self.device) if isinstance(arg, torch.Tensor) else arg for arg in args]
+        return func(*moved, **options | {"device": self.device} if "device" in options else options).cpu()
+
+
+def shards_with_fsdp(settings: Settings) -> bool:
+    """Return whether the launcher's configuration is FSDP's, which shards the Trainer's model part by part."""
+    found = configuration(settings) if settings.config else None
+    return bool(found) and not found.is_deepspeed and found.values.get("fsdp", True)
 
 
 def rank_0_sends_weights(settings: Settings) -> bool:
@@ -168,6 +210,22 @@ def fit_to_tokenizer(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
 def blocks_of(model: torch.nn.Module) -> torch.nn.ModuleList:
     """Return the transformer blocks."""
     return next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+
+
+def without_one_result(model: torch.nn.Module) -> list[str]:
+    """Return the names of linear layers that return several tensors, as Llama 4's router: adapters cannot add to them.
+
+    Only a layer of a model's own class may do so; it is called without memory, so ZeRO-3 may have sharded it.
+    """
+    found = []
+    for name, layer in model.named_modules():
+        if isinstance(layer, torch.nn.Linear) and type(layer).__module__.startswith("transformers.models."):
+            with torch.device("meta"):
+                weights = {"weight": torch.empty(layer.out_features, layer.in_features)}
+                weights |= {} if layer.bias is None else {"bias": torch.empty(layer.out_features)}
+                result = torch.func.functional_call(layer, weights, torch.empty(1, layer.in_features))
+            found += [] if isinstance(result, torch.Tensor) else [name]
+    return found
 
 
 def model_size(model: torch.nn.Module) -> Model:

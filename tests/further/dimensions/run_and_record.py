@@ -1,9 +1,10 @@
 """Run on ranks by the tests beside it: a script of by-hand or of dimensions, then proof-RANK.pt in its run folder.
 
-It has the norm of the gradients before clipping of each step and, whole and by their names, the gradients of the first
-and the last step, and the weights at the end: of a pipeline those that the rank has, a tied matrix under both names.
-Of a mixture of experts ddp.py has the auxiliary loss that Transformers computes. UNTIED gives the custom model a head
-of its own; FAULT names an error of faults.py, planted in the script.
+It has the parameters of each module that was moved as a whole, the norm of the gradients before clipping of each step
+and, whole and by their names, the gradients of the first and the last step, and the weights at the end: of a pipeline
+those that the rank has, a tied matrix under both names. Of a mixture of experts ddp.py has the auxiliary loss that
+Transformers computes. UNTIED gives the custom model a head of its own; FAULT names an error of faults.py, planted in
+the script.
 """
 
 import importlib
@@ -31,9 +32,10 @@ common = importlib.import_module("common")
 CLIPS = {"ddp": "clip_grad_norm_", "pp": "clip_grads_with_norm_"}
 clip_name = CLIPS.get(sys.argv[1], "clip_grad_norm")
 clip = getattr(torch.nn.utils if sys.argv[1] in CLIPS else importlib.import_module("shared"), clip_name)
+to = torch.nn.Module.to
 undo = ExitStack()  # of what would change the next training in this process
 models: list[torch.nn.Module] = []
-proof: dict[str, Any] = {"norms": [], "gradients": []}
+proof: dict[str, Any] = {"norms": [], "gradients": [], "moved": []}
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -50,6 +52,13 @@ def load_data(*given: Any) -> Any:
     if not hasattr(common, "kept_data"):
         common.kept_data = load.load_data(*given)
     return common.kept_data
+
+
+def moved(module: torch.nn.Module, *given: Any, **named: Any) -> torch.nn.Module:
+    """In the place of a module's `to`: what a GPU would hold of it at once."""
+    if models:  # not the small one that is compared before
+        proof["moved"].append(sum(weight.numel() for weight in module.parameters()))
+    return to(module, *given, **named)
 
 
 def build_model(*given: Any) -> torch.nn.Module:
@@ -85,7 +94,10 @@ def clipped(*given: Any) -> torch.Tensor:
 
 if __name__ == "__main__":
     loop.build_model, loop.load_data = build_model, load_data
+    if os.environ.get("FAULT"):
+        loop.check_model = lambda *_: None  # which refuses some of the faults: here the proof has to see them
     setattr(loop, clip_name, clipped)
+    undo.enter_context(patch.object(torch.nn.Module, "to", moved))
     untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
     gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)
     with planted(os.environ.get("FAULT", ""), script), undo:

@@ -161,6 +161,17 @@ def test_training_is_that_of_one_process(runs: Path, name: str) -> None:
     assert differences(runs, name) == {}
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_rank_moves_no_whole_model_to_its_gpu(runs: Path, name: str) -> None:
+    """Each rank moved all weights before it kept its part: Qwen2.5-32B's 122 GiB on an H100, for a rank's 15."""
+    (whole,) = proof(reference(runs, name))["moved"]
+    moved = [sum(proof(runs / name, rank)["moved"]) for rank in range(record(runs / name)["world_size"])]
+    if RUNS[name][0] == "pp":
+        assert 0 < max(moved) < whole, "a rank's stages"
+    else:
+        assert max(moved) == 0, "fully_shard and distribute_tensor move part by part"
+
+
 @pytest.mark.parametrize("name", WITH_FAULTS)
 def test_proof_sees_a_planted_error(runs: Path, name: str) -> None:
     assert differences(runs, name, whole=False) != {}

@@ -8,18 +8,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from lora_settings import LoraSettings
 from tests.launching import PATH, REPO, die_after, losses, record
+from tests.simulated_here import step
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import Settings
-from workshop.training.models import blocks_of, load_model
+from workshop.training.models import blocks_of, load_model, without_one_result
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")
 
@@ -55,6 +56,16 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     going_on = {form: {"RESUME_FROM": str(run / FINAL / "checkpoint-2")} for form, run in died.items()}
     ranks.train(trainings((form, ", resumed", resumed) for form, resumed in going_on.items()))
     return folder
+
+
+# Runs train.py as where bitsandbytes is not installed.
+WITHOUT_BITSANDBYTES = """
+import runpy, sys
+for name in ["bitsandbytes", *sys.modules]:
+    if name.partition(".")[0] == "bitsandbytes":
+        sys.modules[name] = None
+runpy.run_path("train.py", run_name="__main__")
+"""
 
 
 def adapters(run: Path) -> dict[str, torch.Tensor]:
@@ -101,6 +112,14 @@ def test_run_that_died_goes_on_with_its_adapters_and_their_states(form: str, fol
         torch.testing.assert_close(adapters(resumed)[name], tensor, atol=1e-4, rtol=0.01)  # bf16's last digit
 
 
+def test_lora_trains_without_bitsandbytes(ranks: Ranks, folder: Path, tmp_path: Path) -> None:
+    script = tmp_path / "without.py"
+    script.write_text(WITHOUT_BITSANDBYTES)
+    own = LORA | {"MODEL_NAME": str(folder / "llama"), "METHOD": "lora", "MAX_STEPS": "1"}
+    ranks.train([training(tmp_path / "run", "lora", command=[script], **own)], ranks=1)
+    assert len(losses(tmp_path / "run")) == 1
+
+
 def test_adapters_are_no_model_to_train_and_merged_answer_as_the_trained_ones(folder: Path, tmp_path: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder / "llama", dtype=torch.float32)
     inputs = batch(EXAMPLES[:1])
@@ -134,3 +153,22 @@ def test_misspelt_layer_is_not_left_out_silently() -> None:
         LoraSettings.targets_in(settings, small("llama"))
     settings.lora_targets = "q_proj, v_proj"
     assert LoraSettings.targets_in(settings, small("llama")) == ["q_proj", "v_proj"]
+
+
+@pytest.mark.parametrize("kind", ["llama4_text", "phimoe", "falcon"])
+def test_router_with_several_results_has_no_adapter_but_every_other_linear_layer(kind: str, tmp_path: Path) -> None:
+    """LoRA and its plan ended in an AttributeError: 'tuple' object has no attribute 'dtype'."""
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes |= {"num_hidden_layers": 2, "num_local_experts": 4, "vocab_size": 1024}
+    config = AutoConfig.for_model(kind, **sizes)
+    model, linear = AutoModelForCausalLM.from_config(config), torch.nn.Linear
+    routers = without_one_result(model)
+    assert routers == [name for name, _ in model.named_modules() if name.endswith("router")]
+    layers = [name for name, layer in blocks_of(model).named_modules() if isinstance(layer, linear)]
+    adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", exclude_modules=routers))
+    adapted(input_ids=torch.ones(1, 16, dtype=torch.long)).logits.sum().backward()
+    added = [name for name, _ in adapted.named_modules() if name.endswith(".lora_A")]
+    assert len(added) == len(layers) - len(routers) > 0
+    config.save_pretrained(tmp_path)
+    shape = {"batch_size": 1, "max_length": 16, "precision": "bf16", "engine": "half", "gradient_checkpointing": False}
+    assert "error" not in step(shape | {"model_name": str(tmp_path), "adapter_rank": 8})

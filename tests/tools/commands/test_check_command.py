@@ -64,6 +64,12 @@ def test_wrong_figure_is_named_with_its_place_and_the_expected_one_is_shown_only
     assert code == 1 and "my_results.md:5: Table 1: not filled in\n4 cells: 0 right" in printed
 
 
+def test_figure_may_differ_by_two_percent(checked, make_run):
+    make_run("r1")
+    for value, wrong in (("0.7172", 0), ("0.7187", 1), ("0.6906", 0), ("0.6891", 1)):  # 1.9 and 2.1 %
+        assert f"4 cells: {4 - wrong} right, {wrong} wrong" in checked([value, *RIGHT[1:]])[1], value
+
+
 @pytest.mark.parametrize(
     ("value", "verdict", "remark"),
     [
@@ -88,9 +94,26 @@ def test_run_that_is_compared_with_is_named_and_can_be_chosen(checked, make_run)
     newest = make_run("r3", {"start_time": "2026-11-22T09:00:00+00:00", "state": "failed"})
     code, printed, _ = checked(["0.6"])
     assert code == 0 and f"Table 1: compared with `{new}`\n  {newest}: newer, but FAILED; {new} is shown\n" in printed
-    assert checked(["0.5"])[0] == 1
+    other = make_run("r0", {"start_time": "2026-11-20T08:00:00+00:00", "config": "x"}, summary={"train_loss": 0.4})
+    code, printed, _ = checked(["0.5"])
+    assert code == 0 and f"Train Loss (mean), Value: found 0.5: right for {old}\n" in printed
+    assert checked(["0.4"])[0] == 1, f"{other} has other settings"
+    assert checked(["0.55"])[0] == 1
     code, printed, _ = checked(["0.5"], "--logs", str(old), logs=False)
     assert code == 0 and f"compared with `{old}`\n" in printed
+
+
+def test_speed_of_each_printed_evaluation_is_right_beside_their_mean(
+    checked, make_run, make_readme, tmp_path, monkeypatch
+):
+    """train.out has no mean: who copied a line of it was wrong."""
+    line = "{{'eval_loss': '1.3', 'eval_samples_per_second': '{}', 'epoch': '1'}}\n"
+    make_run("r1", **{"train.out": line.format(37.2) + line.format(41.6)})
+    make_readme(text := README.replace("F1 (%)", "Evaluation samples/s"))
+    definitions = table_definitions(tmp_path)
+    monkeypatch.setattr(check, "table_definitions", lambda: definitions)
+    for value, wrong in (("39.4", 0), ("37.2", 0), ("41.6", 0), ("44", 1)):
+        assert checked([*RIGHT[:3], value], text=text)[0] == wrong, value
 
 
 @pytest.mark.parametrize(

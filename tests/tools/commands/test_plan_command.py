@@ -35,8 +35,21 @@ def test_line_is_planned_from_its_launchers_configuration_and_its_exercises_sett
     step_s, tokens, hours = (planned[name] for name in ("step_time_s", "tokens_per_second", "gpu_hours"))
     assert tokens["expected"] == pytest.approx(4 * 4 * 2 * 512 / step_s["expected"], rel=1e-4)
     assert hours["expected"] == pytest.approx(2 * planned["total_runtime_s"]["expected"] / 3600, rel=1e-4)
+    assert main(["plan", "dimensions/dimensions.slurm tp.py", "--format", "json"]) == 0
+    (left_out,) = json.loads(capsys.readouterr().out)["runs"]
+    assert left_out.keys() == {"run", "verdict", "reason"} and left_out["verdict"] == "not planned"
     assert main(["plan", line, "dimensions/dimensions.slurm tp.py", "--gpu", "rtx-4090", "--total"]) == 0
     assert re.search("Not simulated: 1 run, with our times .* Does not fit: 1 run, ", capsys.readouterr().out)
+
+
+def test_printed_line_for_several_nodes_is_planned_as_in_the_answer_with_the_same_fabric(capsys) -> None:
+    """`plan lines` had TCP sockets for every line, and 7.4 times the step's time."""
+    fabric = ("--fabric", "50", "--gpu", "h200", "--format", "json")
+    assert main(["plan", "model", "bloom-7b1", "--gpus", "2", "--nodes", "2", "--method", "full", *fabric]) == 0
+    one = next(one for one in json.loads(capsys.readouterr().out)["candidates"] if one["strategy"] == "zero3")
+    assert main(["plan", one["line"], *fabric]) == 0
+    (planned,) = json.loads(capsys.readouterr().out)["runs"]
+    assert planned["step_time_s"] == one["step_time_s"]
 
 
 def test_run_that_ran_out_of_memory_is_said_not_to_fit_and_the_completed_one_to_fit() -> None:
@@ -112,6 +125,8 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["model", "bloom-9b"], "--model bloom-9b: unknown; the nearest are bloom-3b, bloom-7b1, "),
         (["model", "Qwen/Qwen2.5-7B", "--gpu", "h200", "--gpus", "16"], "H200 holds 8; expected at most 8"),
         (["model", "gpt2", "--gpus", "12", "--nodes", "5"], "expected as many GPUs on each node"),
+        (["baseline", "--fabric", "50"], "--fabric changes nothing on one node"),
+        (["--nodes=2 fsdp/multi_node.slurm", "--fabric", "0"], "--fabric 0: expected more than 0 GB/s"),
         (["model", "tiny", "--fabric", "50"], "--fabric changes nothing on one node; expected --nodes 2 or more"),
     ],
 )

@@ -41,6 +41,13 @@ def test_run_that_ended_before_its_settings_were_written_adds_no_column(make_run
     assert settings.keys() & set(capsys.readouterr().out.splitlines()[0].split()) == {"seed"}
 
 
+def test_run_whose_clock_was_set_back_has_no_time(make_run, logs, capsys):
+    make_run("r1", {"end_time": "2026-11-21T09:44:00+00:00"})
+    assert main(["runs", "--logs", str(logs), "--figures", "total_runtime_s"]) == 0
+    header, row = (re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:2])
+    assert row[header.index("runtime")] == "-" and row[-1] == "no valid end_time"
+
+
 def test_name_in_a_log_is_no_formula_in_csv(make_run, logs, capsys):
     make_run("r1", {"model": {"name": "=HYPERLINK(1)"}})
     assert main(["runs", "--logs", str(logs), "--format", "csv"]) == 0

@@ -30,6 +30,9 @@ ONE = [1000.0, 1000.0]
 CPU_HEADER = "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n"
 CPU_ROW = "{:12.3f} {:12.3f} {:12.3f} {:12.3f}\n"
 CPU_LOG = CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000)
+# As psrecord 1.4 writes it.
+IO_HEADER = CPU_HEADER.rstrip() + "  Read count  Write count   Read bytes  Write bytes \n"
+IO_ROW = "{:12.3f}        0.000 {:12.3f}     2000.000            8            0            0            0\n"
 # Each with its peak and mean, or that line.
 CPU_LOGS = {
     "without header": (CPU_ROW.format(0, 5, 1001, 2000), [1001.0, 1001.0]),
@@ -40,6 +43,8 @@ CPU_LOGS = {
     "NULs at the end": (CPU_LOG + "\0" * 4096, ONE),
     "no size": (CPU_HEADER + CPU_ROW.format(0, 5, 1000, 2000).replace("1000.000", "     inf") * 2, 2),
     "byte order marks": (f"\ufeff{CPU_LOG}\ufeff\n", ONE),
+    "--include-io": (IO_HEADER + IO_ROW.format(0, 1000) + IO_ROW.format(1, 3000), [3000.0, 2000.0]),
+    "--include-io, cut off": (IO_HEADER + IO_ROW.format(0, 1000) + IO_ROW.format(1, 3000)[:60], ONE),
     "restarted": (CPU_LOG + CPU_HEADER + CPU_ROW.format(0, 5, 3000, 4000), [3000.0, 2000.0]),
 }
 

@@ -67,6 +67,31 @@ def test_adapters_alone_have_states_and_every_rank_all_4_bit_scales(
     assert terms.get("gathered weights", 0) == gathered
 
 
+ZERO2, ZERO3 = ({"zero_optimization": {"stage": stage}} for stage in (2, 3))
+FSDP = {"cpu_ram_efficient_loading": True}
+
+
+@pytest.mark.parametrize(
+    ("config", "script", "own", "bytes_before"),
+    [
+        (ZERO2, "train.py", {}, (0, 4)),  # it was planned as if the weights came sharded
+        (ZERO2, "train.py", {"model_init": "pretrained"}, (4 * 4, 0)),
+        (ZERO3, "train.py", {}, (0, 0)),
+        (FSDP, "train.py", {}, (4, 0)),
+        (FSDP, "train.py", {"method": "qlora"}, (0, 2)),
+        (None, "fsdp.py", {"use_fsdp": True}, (4 * 4, 0)),
+        (ZERO3, "zero.py", {}, (4 * 4, 2)),
+    ],
+)
+def test_whole_weights_before_the_training_are_counted_where_they_lie(
+    config: dict | None, script: str, own: dict[str, Any], bytes_before: tuple[int, int]
+) -> None:
+    """In the CPU memory of a node of four ranks, and on a GPU."""
+    settings = SETTINGS | {"lora_rank": 8, "lora_dropout": 0, "lora_targets": ""} | own
+    workload = of_settings(settings, config, 4, 1, script)
+    assert workload.before_training(10**9, own.get("method") == "qlora") == tuple(n * 10**9 for n in bytes_before)
+
+
 def test_copies_of_hybrid_shard_send_only_added_up_gradients_between_nodes() -> None:
     """All was counted between nodes: with fast links inside them 128 GPUs were predicted a quarter too slow."""
     copies = Strategy("fsdp2", 16, 1, True, {"dp_replicate_size": 2, "reshard_after_forward": False})
@@ -81,7 +106,7 @@ def test_copies_of_hybrid_shard_send_only_added_up_gradients_between_nodes() -> 
 def prediction(time_s: float, mib: float, reserve_mib: float = 0) -> Prediction:
     ranges = {"peak_allocated_mib": mib, "step_time_s": time_s, "nvidia_smi_mib": mib + reserve_mib, "cpu_mib": 1}
     found = {name: Range(value, value, value) for name, value in ranges.items()}
-    return Prediction(None, GPUS["h100-80gb"], {}, 1000, None, found, 0, (0, 0), 0)
+    return Prediction(None, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, (0, 0), 0)
 
 
 def test_memory_decides_between_times_that_a_measurement_cannot_tell_apart_only_where_it_is_tight() -> None:

@@ -44,6 +44,8 @@ def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
         ({"DATASET": "dev.json", "EVAL_DATASET": "dev.json"}, "found 2 of its examples among the training"),
         ({"DATASET": "sample", "TRAIN_SIZE": "1000000"}, "TRAIN_SIZE=1000000: found 192 examples in sample"),
         ({"DATASET": "sample", "MAX_LENGTH": "16"}, r"MAX_LENGTH=16: example \S+ has \d\d tokens without any context"),
+        ({"DATASET": "sample", "GENERATE_SIZE": "1", "MAX_NEW_TOKENS": "60"}, " for MAX_NEW_TOKENS=60"),
+        ({"DATASET": "sample", "GENERATE_TRAIN_SIZE": "1", "MAX_NEW_TOKENS": "64"}, "MAX_NEW_TOKENS=64: leaves no"),
         ({"DATASET": "late.jsonl"}, "MAX_LENGTH=64: late.jsonl:2: no turn of the assistant begins in its first 64"),
     ],
 )  # fmt: skip

@@ -38,7 +38,8 @@ def test_text_stays_text_in_every_form_and_globs_folders_and_slices_are_read(tmp
 
 
 def test_edited_prompt_is_encoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "5", "EVAL_SIZE": "3"})
+    sizes = {"TRAIN_SIZE": "5", "EVAL_SIZE": "3", "GENERATE_SIZE": "0"}
+    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample"} | sizes)
     monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
     first = load_data(settings, load_tokenizer("sample")).train.to_list()
 
@@ -58,7 +59,8 @@ def test_edited_prompt_is_encoded_again(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_one_process_encodes_while_the_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample", "TRAIN_SIZE": "50", "EVAL_SIZE": "3"})
+    sizes = {"TRAIN_SIZE": "50", "EVAL_SIZE": "3", "GENERATE_SIZE": "0"}
+    settings = Settings.from_environment(ENVIRONMENT | {"DATASET": "sample"} | sizes)
     monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path)
     said, real, both = (tmp_path / "said").open("a", buffering=1), encoding._tokenised, multiprocessing.Barrier(2)
 

@@ -51,6 +51,16 @@ def test_next_attempt_ends_the_ranks_of_a_killed_node_process(tmp_path: Path) ->
         process.wait()
 
 
+def node_with_limits(folder: Path, script: str, kill_after_s: float, end_after_s: float) -> int:
+    """A node's exit code that runs this line of bash with other limits."""
+    limits = f"processes.LOOK_EVERY_S, processes.KILL_AFTER_S, ending.END_AFTER_S = 0.1, {kill_after_s}, {end_after_s}"
+    main = f"from workshop.job import ending, node, processes; {limits}; node.main()"
+    variables = {"PATH": PATH, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO), "NNODES": "1"}
+    with (folder / "train.out").open("w") as out:
+        command = [sys.executable, "-c", main, "bash", "-c", script]
+        return subprocess.run(command, env=variables, stdout=out, timeout=300).returncode
+
+
 @pytest.mark.parametrize(
     ("mark", "outlives", "written"),
     [(mark, "sleep 1; touch $RUN_DIR/written", True) for mark in ("finished", "saved 7")]
@@ -61,11 +71,33 @@ def test_process_has_time_after_the_trainings_last_word(
 ) -> None:
     """W&B's process still writes after a training's end; a rank whose launcher was killed must not."""
     (tmp_path / ".control").write_text(f"starting\n{mark}\n")
-    script = "import workshop.job.processes as p; p.KILL_AFTER_S = 1000; import workshop.job.node as node; node.main()"
-    variables = {"PATH": PATH, "RUN_DIR": str(tmp_path), "PYTHONPATH": str(REPO), "NNODES": "1"}
-    command = [sys.executable, "-c", script, "bash", "-c", f"setsid bash -c '{outlives}' & exit 3"]
-    assert subprocess.run(command, env=variables, timeout=300).returncode == 3
+    assert node_with_limits(tmp_path, f"setsid bash -c '{outlives}' & exit 3", 0.2, 1000) == 3
     assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], written)
+
+
+@pytest.mark.parametrize(
+    ("rank", "launcher", "kill_after_s", "end_after_s", "written"),
+    [
+        ("kill -STOP $LAUNCHER; touch written", "wait", 0.2, 1000, True),
+        ("touch written", "wait; exec sleep 1000", 0.2, 1000, True),
+        ("sleep 1; touch written", "wait", 0.2, 1000, True),
+        ("kill -9 $LAUNCHER; sleep 1; touch written", "wait", 0.2, 1000, True),
+        ("exec sleep 1000", "wait", 0.2, 1, False),
+    ],
+    ids=["stopped launcher", "launcher hangs", "atexit", "atexit, killed launcher", "rank hangs"],
+)
+def test_launcher_or_rank_that_does_not_end_after_its_training_is_ended(
+    tmp_path: Path, rank: str, launcher: str, kill_after_s: float, end_after_s: float, written: bool
+) -> None:
+    """A stopped deepspeed.launcher.launch kept a job with its GPUs to the time limit. A rank may still write."""
+    says = "cd $RUN_DIR; sleep 0.5; echo saves >> .control; echo finished >> .control"
+    # The runner, its launcher, a rank.
+    script = f"bash -c 'export LAUNCHER=$$; RANK=0 bash $RUN_DIR/rank & {launcher}; exit' & wait"
+    (tmp_path / "rank").write_text(f"{says}; {rank}\n")
+    node_with_limits(tmp_path, script, kill_after_s, end_after_s)
+    assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], written)
+    said = (tmp_path / "train.out").read_text().count("the training has ended")
+    assert said == ("sleep" in rank)
 
 
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:

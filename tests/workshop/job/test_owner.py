@@ -41,6 +41,6 @@ def test_of_two_resumes_of_a_run_one_trains_and_a_later_one_is_told_that_it_is_c
     assert (run / "trained").read_text() == "\n" and len(record(run)["attempts"]) == 1
     update_run_record(run, state="running", end_time=None)  # as after SIGKILL of the supervisor: the mark is there
     code, found, text = finished(tmp_path, f"echo >> trained; {HOLDS}", SOON, RESUME_RUN=str(run))
-    assert (code, found["state"], len(found["attempts"])) == (1, "completed", 1)
-    assert f"error: {run}: completed; expected a run that ended before its end" in text
+    assert (code, found["state"], len(found["attempts"])) == (0, "completed", 1)
+    assert f"{run}: this run is completed, nothing is left to train" in text
     assert (run / "trained").read_text() == "\n"

@@ -203,3 +203,26 @@ def test_stopped_process_does_not_keep_the_job_for_ever(tmp_path: Path, stopped:
     """It could not see that its training had ended."""
     code, record, _ = finished(tmp_path, f"kill -STOP {stopped}; {FINISHED}")
     assert (code, record["state"]) == (0, "completed")
+
+
+def test_run_that_is_told_to_end_twice_saves_twice(tmp_path: Path) -> None:
+    """The request of an earlier attempt, read as this one's, had it ended at once: its steps were lost."""
+    waits = "until [ $(grep -c stop .control) -gt $before ]; do sleep 0.05; done"
+    training = f'before=$(grep -c stop .control); {SAVES} {TERM}; {waits}; echo "saved $((7 + before))" >> .control'
+    for saved in (7, 8):
+        resumed = {"RESUME_RUN": str(only_run(tmp_path))} if saved == 8 else {}
+        code, found, _ = finished(tmp_path, training, **resumed)
+        assert (code, *ended(found)) == (143, "preempted", f"SIGTERM: {SAVED}".replace("7", str(saved)))
+
+
+@pytest.mark.parametrize("write", ['path.write_text("a line")', 'with path.open("a") as file: file.write("a line")'])
+def test_full_disk_is_named_with_the_file_that_is_written(tmp_path: Path, write: str) -> None:
+    """It said `None: No space left on device`."""
+    begins = f"""
+    def begin(self, checkpoint):
+        path = self.run_dir / "some.csv"
+        path.symlink_to("/dev/full")
+        {write}
+    """
+    shown, _ = started(tmp_path, "true", begins).communicate(timeout=60)
+    assert f"error: {only_run(tmp_path)}/some.csv: No space left on device; expected a run folder" in shown

@@ -30,8 +30,8 @@ def test_each_call_counts_once_with_its_kind_and_size(alone: None, tmp_path: Pat
     four, out = torch.ones(4), torch.empty(4)
     with CollectiveCounter() as counter:
         dist.all_reduce(four)
-        dist.all_gather_into_tensor(out, four)
-        dist.reduce_scatter_tensor(out, four)
+        getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(out, four)  # the first: PyTorch 2.14's name
+        getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)(out, four)
         dist.all_gather([out], four)
         dist.broadcast(four.bfloat16(), src=0)
         dist.reduce(four, dst=0)

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,7 +18,6 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.run_record import read_summary
 from workshop.training import generation
 from workshop.training.callbacks import StepRecorder
@@ -75,20 +73,6 @@ def test_scores_on_the_way_are_printed_and_written_as_they_come_and_belong_to_no
     assert read_summary(tmp_path) == {"exact_match_by_step": {"2": 12.5, "4": 25.0}}
     assert capsys.readouterr().out == "step 2: exact match 12.5 % of 8\nstep 4: exact match 25.0 % of 8\n"
     assert begun_s[0] < begun_s[1] < recorder._start_s
-
-
-@pytest.mark.parametrize(
-    ("max_length", "message"),
-    [(64, "MAX_LENGTH=64: .*for MAX_NEW_TOKENS=32"), (32, "MAX_NEW_TOKENS=32: leaves no")],
-)
-def test_question_that_leaves_no_room_is_refused_before_the_training(max_length: int, message: str) -> None:
-    """After it, all that was left of a training was a failure."""
-    settings = SimpleNamespace(max_length=max_length, max_new_tokens=32, generate_before=False)
-    for asked in ((EXAMPLES, []), ([], EXAMPLES)):
-        with pytest.raises(InputError, match=message):
-            ScoreRecorder(settings, None, *asked).on_train_begin(
-                None, SimpleNamespace(global_step=0), None, model=None, processing_class=TOKENIZER
-            )
 
 
 def test_two_ranks_answer_as_one_process_plain_and_sharded(ranks: Ranks, tmp_path: Path):

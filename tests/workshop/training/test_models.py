@@ -1,12 +1,16 @@
 """Random shapes are the published models in every size that matters; a model without its weights keeps the rest."""
 
 import pickle
+import weakref
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from workshop.training.models import model_size, shape_config, with_empty_weights
+from workshop.run_folder.errors import InputError
+from workshop.training.models import DrawnElsewhere, model_size, shape_config, with_empty_weights
 
 # As published: millions where the model's page says no more.
 PARAMETERS = {
@@ -34,6 +38,43 @@ def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:
     size = model_size(on_meta("bloom-560m"))
     assert size.block_parameters / size.parameters == pytest.approx(0.54, abs=0.005)
     assert size.embedding_parameters / size.parameters == pytest.approx(0.459, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("bigscience/bloom-7b", "did you mean bloom-7b1[?] expected"), ("x", "ex")]
+)
+def test_shape_that_was_nearly_named_is_asked_for(name: str, meant: str) -> None:
+    with pytest.raises(InputError, match=f"MODEL_NAME='{name}' with MODEL_INIT=random: {meant}"):
+        shape_config(name)
+
+
+@pytest.mark.parametrize("name", ["tiny", "tiny-llama", "tiny-olmoe", "falcon_mamba"])
+def test_weights_drawn_on_another_device_are_those_of_a_model_made_there(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All fp32 weights lay on one GPU until they were sharded. The device's double is the CPU: it has one tensor."""
+    if name == "falcon_mamba":  # which draws numbers beside its weights
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, "state_size": 4}
+        AutoConfig.for_model(name, **sizes).save_pretrained(tmp_path)
+        name = str(tmp_path)
+    on_device: list[weakref.ref] = []
+    empty_like = torch.empty_like
+
+    def put(*given: Any, **named: Any) -> torch.Tensor:
+        assert not any(one() is not None for one in on_device), "two tensors at once"
+        on_device.append(weakref.ref(made := empty_like(*given, **named)))
+        return made
+
+    torch.manual_seed(1)
+    expected, after = AutoModelForCausalLM.from_config(shape_config(name)), torch.rand(1)
+    monkeypatch.setattr(torch, "empty_like", put)
+    torch.manual_seed(1)
+    with DrawnElsewhere(torch.device("cpu")):
+        found = AutoModelForCausalLM.from_config(shape_config(name))
+    assert torch.equal(torch.rand(1), after), "as many draws"
+    weights = dict(found.named_parameters())
+    assert all(torch.equal(weights[key], weight) for key, weight in expected.named_parameters())
+    assert len(on_device) > len(weights) / 2, "drawn elsewhere"
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-llama", "tiny-qwen2"])

@@ -1,9 +1,10 @@
-"""Test whether the fast forward pass is a decoder's own function, on a small model of the same kind.
+"""Test whether a changed decoder is still the library's function, on a small model of the same kind.
 
 The small model has the same kinds of layers, attention and head. Windows and limits of positions are scaled to its
 rows as the real ones are to MAX_LENGTH.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -21,7 +22,8 @@ SIZES = {
     **{"num_hidden_layers": 4, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 101, "initializer_range": 0.1},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
     **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
-    **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+    **{"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16},
+    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
 GROUPS = {"n_group": 2, "topk_group": 1}  # of the small model's four experts
 # A small model's scores and logits stay far below the usual caps: a kernel that leaves caps out would go unnoticed.
@@ -29,26 +31,42 @@ CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
-def difference(config: Any, max_length: int, attention: str, loss: str) -> str:
-    """Return how a packed decoder with this configuration differs from the library's on each example alone; "" if it
-    is the same function in rows of `max_length` tokens with these kernels. Takes a second, with flex some more.
+Change = Callable[[PreTrainedModel, list[Row]], torch.Tensor]  # changes a model; returns the mean loss of examples
+
+
+def difference(config: Any, max_length: int, change: Change, device: str = "") -> str:
+    """Return how a changed decoder with this configuration differs from the library's on each example alone; "" if it
+    is the same function in rows of `max_length` tokens. Takes a second, with flex some more.
+
+    Args: device: "": the GPU if there is one.
     """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.manual_seed(0)
         small = AutoModelForCausalLM.from_config(_small(config, max_length), attn_implementation="eager")
         small = small.to(device, torch.float32).eval()  # no dropout
-        fast = deepcopy(small)
-        use_fast_forward(fast)
-        use_attention(fast, attention)
-        use_loss(fast, loss, chunk=128)
+        small.config.use_cache = False
+        changed = deepcopy(small)
         texts = [part.tolist() for part in torch.randint(0, SIZES["vocab_size"], (sum(LENGTHS),)).split(LENGTHS)]
         examples = [{"input_ids": ids, "attention_mask": [1] * len(ids), "labels": ids} for ids in texts]
-        alone, packed = _alone(small, examples), _packed(fast, examples)
+        theirs, ours = _results(small, _alone(small, examples)), _results(changed, change(changed, examples))
     except Exception as error:  # whatever the model raises, it cannot be trained so
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-    share = ((packed - alone).norm() / alone.norm()).item()
-    return "" if share < TOLERANCE else f"gradients of a small one differ by {share:.1%}"
+    shares = [((mine - right).norm() / right.norm()).item() for mine, right in zip(ours, theirs, strict=True)]
+    found = zip(("losses", "gradients"), shares, strict=True)
+    return ", ".join(f"{what} of a small one differ by {share:.1%}" for what, share in found if not share < TOLERANCE)
+
+
+def packed_with(attention: str, loss: str) -> Change:
+    """Return the change of the ladder's rungs with these kernels: all examples in packed rows."""
+
+    def change(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+        use_fast_forward(model)
+        use_attention(model, attention)
+        use_loss(model, loss, chunk=128)
+        return model(**as_batch(pack(examples, ROW), model.device)).loss
+
+    return change
 
 
 def _small(config: Any, max_length: int) -> Any:
@@ -60,9 +78,12 @@ def _small(config: Any, max_length: int) -> Any:
     changes |= {name: 0.1 for name in CAPS if values.get(name)}
     changes |= {name: groups for name, groups in GROUPS.items() if values.get(name)}
     if "qk_rope_head_dim" in values:  # latent attention, which computes head_dim from it
-        del changes["head_dim"], values["head_dim"]
-    if kinds := list(dict.fromkeys(values.get("layer_types") or ())):
-        changes["layer_types"] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
+        for sizes in (changes, values):
+            sizes.pop("head_dim", None)
+    for name, each in values.items():  # of the layers: the small one has each kind
+        if isinstance(each, list) and len(each) == config.num_hidden_layers and isinstance(each[0], str):
+            kinds = list(dict.fromkeys(each))
+            changes[name] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
     return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)
 
 
@@ -81,22 +102,19 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
 
 
 def _alone(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
-    """Return gradients of the mean loss, computed by the library one example at a time."""
-    for example in examples:
-        loss = model(**_batch([example], model.device), use_cache=False).loss  # as the Trainer computes it
-        (loss * (len(example["labels"]) - 1) / sum(length - 1 for length in LENGTHS)).backward()
-    return _gradients(model)
+    """Return the mean loss, computed by the library one example at a time."""
+    targets = [len(example["labels"]) - 1 for example in examples]
+    losses = [model(**as_batch([example], model.device)).loss for example in examples]  # as the Trainer computes it
+    return sum(loss * count for loss, count in zip(losses, targets, strict=True)) / sum(targets)
 
 
-def _packed(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
-    model(**_batch(pack(examples, ROW), model.device)).loss.backward()
-    return _gradients(model)
-
-
-def _batch(rows: list[Row], device: torch.device) -> dict[str, torch.Tensor]:
+def as_batch(rows: list[Row], device: torch.device) -> dict[str, torch.Tensor]:
     """Return the rows, equally long, as a batch."""
     return {name: torch.tensor([row[name] for row in rows], device=device) for name in rows[0]}
 
 
-def _gradients(model: PreTrainedModel) -> torch.Tensor:
-    return parameters_to_vector([torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()])
+def _results(model: PreTrainedModel, loss: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the loss and the gradients of all weights."""
+    loss.backward()
+    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return loss.detach(), parameters_to_vector(found)

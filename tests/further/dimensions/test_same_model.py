@@ -1,0 +1,123 @@
+"""A script trains the library's model or refuses it: before anything is started and, by a small one, as it starts."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import cp
+import pp
+import pytest
+import shared
+import ulysses
+from dimension_settings import DimensionSettings
+from transformers import AutoConfig
+
+from tests.workshop.environment import ENVIRONMENT
+from workshop.run_folder.dimensions import why_not
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.model_file import SHAPES, model_file
+
+LENGTH = 65_536
+LOSSES: dict[str, Callable[[Any], Any]] = {
+    "cp": lambda settings: partial(cp.loss_in_order, settings, cp.shard_of),
+    "ulysses": lambda settings: partial(cp.loss_in_order, settings, ulysses.shard_of),
+    "pp": lambda settings: partial(pp.loss_of_stages, settings),
+    "tp": lambda settings: partial(shared.loss_of_head, settings),
+}
+SIZES = {
+    "VOCAB_SIZE": "64",
+    "HIDDEN_SIZE": "8",
+    "NUM_LAYERS": "2",
+    "NUM_HEADS": "2",
+    "FF_DIM": "8",
+    "SEQ_LENGTH": "64",
+    "FP16": "false",
+}
+WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "sliding_window": 4096}
+FOREIGN: dict[str, dict[str, Any]] = {
+    "llama with attention dropout": {"model_type": "llama", "attention_dropout": 0.1},
+    "olmo3": {"model_type": "olmo3"} | WINDOW,
+    "mistral with a window": {"model_type": "mistral", "sliding_window": 4096},
+    "mistral with a longer window": {"model_type": "mistral", "sliding_window": LENGTH},
+    "qwen2 with a window that is off": {"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False},
+    "gemma": {"model_type": "gemma"},
+    "gemma2 with caps": {"model_type": "gemma2"} | WINDOW,
+    "gpt_oss with sinks": {"model_type": "gpt_oss"} | WINDOW,
+    "falcon with ALiBi": {"model_type": "falcon", "alibi": True},
+    "cohere": {"model_type": "cohere"},
+    "granite without scales": {"model_type": "granite", "attention_multiplier": 0.25},
+    "deepseek_v3": {"model_type": "deepseek_v3"},
+    "stablelm": {"model_type": "stablelm"},
+    "minimax": {"model_type": "minimax"},
+    "minicpm3": {"model_type": "minicpm3"},
+}
+
+
+def checked(script: str, config: Any, folder: Path) -> str:
+    """What the script's check says of a configuration as it starts, without what it says before."""
+    given = ENVIRONMENT | SIZES | {"LAUNCHER_ARGUMENTS": f"{script}.py", "MODEL_NAME": "a model", "MAX_LENGTH": "64"}
+    settings = DimensionSettings.from_environment(given, folder / "none")
+    object.__setattr__(settings, "max_length", LENGTH)
+    before = patch.object(DimensionSettings, "check_config")
+    with patch.object(shared, "model_config", lambda _: config), before:
+        try:
+            shared.check_model(settings, LOSSES[script](settings))
+        except InputError as error:
+            return str(error)
+    return ""
+
+
+# Falcon-H1's small one takes minutes on a CPU. Of shapes of one kind the configurations differ in sizes only.
+NAMES = [
+    *{model_file(name)["model_type"]: name for name in SHAPES if not name.startswith("falcon-h1")}.values(),
+    *FOREIGN,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("script", LOSSES)
+def test_what_is_refused_before_the_start_is_what_a_small_model_shows(script: str, name: str, tmp_path: Path) -> None:
+    """OLMo 3, Gemma 3, Granite and BLOOM were trained as other models, without a word."""
+    model = FOREIGN.get(name) or model_file(name)
+    config = AutoConfig.for_model(**{key: value for key, value in model.items() if not key.startswith("_")})
+    said, shown = why_not(script, model, LENGTH, 1 if script == "tp" else 2), checked(script, config, tmp_path)
+    if script == "tp" and not shown:  # alone a rank has all matrices: of others than a Llama's it has no plan
+        assert bool(said) == (model["model_type"] != "llama")
+    else:
+        assert bool(said) == bool(shown), (said, shown)
+
+
+@pytest.mark.parametrize(
+    ("script", "own", "message"),
+    [
+        (
+            "tp",
+            {"MODEL_NAME": "qwen-3-8b"},
+            "MODEL_NAME=qwen-3-8b: tp.py trains no qwen3; expected a model of type llama",
+        ),
+        (
+            "ep",
+            {"MODEL_NAME": "qwen-3-8b"},
+            "MODEL_NAME=qwen-3-8b: ep.py trains no qwen3; expected a model of type olmoe",
+        ),
+        (
+            "pp",
+            {"MODEL_NAME": "granite-3.3-8b"},
+            "pp.py would train another model than this granite: logits = logits /",
+        ),
+        ("cp", {"MODEL_NAME": "bloom-560m"}, "cp.py would train another .* bloom: its attention is not the library's"),
+        ("tp", {"MODEL_NAME": "llama-3.1-8b", "NPROC_PER_NODE": "16"}, "found 8 key heads for 16 ranks"),
+        ("tp", {"NUM_HEADS": "1"}, "MODEL_NAME=simple-gpt: found 1 key head for 2 ranks"),
+        ("pp", {"NUM_LAYERS": "1", "GRAD_ACC": "2"}, "found 1 layer for 2 stages"),
+    ],
+)
+def test_settings_check_refuses_it_before_a_run_folder_is_made(
+    script: str, own: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ENVIRONMENT | SIZES | {"LAUNCHER_ARGUMENTS": f"{script}.py", "MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
+    monkeypatch.setenv("NPROC_PER_NODE", own.get("NPROC_PER_NODE", "2"))
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(InputError, match=message):
+        DimensionSettings.from_environment(given | own, tmp_path / "none").check_config()

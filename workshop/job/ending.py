@@ -1,0 +1,60 @@
+"""When a node ends what is left of a training that has said its last word (workshop/run_folder/control.py).
+
+Ranks and W&B's process may still write then; launchers do not. A launcher that hangs or is stopped would keep the job.
+"""
+
+import os
+import time
+from collections.abc import Collection
+from contextlib import suppress
+
+from workshop.job import processes
+from workshop.job.terminal import show
+from workshop.run_folder.control import Control
+
+END_AFTER_S = 300  # for ranks and W&B's process
+
+
+class Ending:
+    """The time limit of this process's descendants.
+
+    Args:
+        spared: ids of processes that do not belong to the training: loggers.
+        later_s: added to the limits; 0 for a node. The supervisor ends only what no node has ended.
+    """
+
+    def __init__(self, control: Control, spared: Collection[int] = (), later_s: float = 0.0) -> None:
+        self.control, self.spared, self.later_s = control, spared, later_s
+        self.launchers, self.begun = set[int](), False
+        self.kill_s, self.said = float("inf"), later_s > 0
+        self.nodes = int(os.environ["NNODES"]) if "SLURM_JOB_ID" in os.environ else 1  # emulated ones share a process
+
+    def within(self, seconds: float) -> None:
+        """Set the limit to `seconds` from now, unless it is earlier."""
+        self.kill_s = min(self.kill_s, time.monotonic() + seconds + self.later_s)
+
+    def due(self) -> bool:
+        """Return whether the limit has passed. Ask often: launchers are told from ranks while the training starts."""
+        lines = self.control.lines()
+        if not self.begun:  # a short training may be over by the next look
+            self.launchers, self.begun = processes.launchers(self.spared) or self.launchers, bool(lines)
+        if self.control.at_end:
+            self._limit(f"ended {os.environ.get('SLURM_NODEID', '0')}", lines)
+        return time.monotonic() >= self.kill_s
+
+    def _limit(self, ended: str, lines: list[str]) -> None:
+        self.within(END_AFTER_S)
+        if not (living := self._ranks() or self._ranks()):  # a parent may go while the first looks
+            if ended not in lines:
+                with suppress(OSError):  # a full disk
+                    self.control.say(ended)
+            # torchrun's of the first node hosts the rendezvous: without it the other nodes' end their ranks.
+            if len({line for line in lines if line.startswith("ended ")} | {ended}) >= self.nodes:
+                self.within(processes.KILL_AFTER_S)
+        elif not self.said and (left_s := self.kill_s - time.monotonic()) < END_AFTER_S - processes.KILL_AFTER_S:
+            self.said = True
+            show(f"the training has ended; processes that still run have {left_s:.0f} s: {sorted(living)}")
+
+    def _ranks(self) -> set[int]:
+        """Return the ids of the living ranks and of what they started."""
+        return processes.descendants(self.spared) - self.launchers
