@@ -29,8 +29,7 @@ def check(shell: Mapping[str, str]) -> None:
     """Raises InputError for a missing package or a misspelt variable."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    if warning := check_shell(shell):
-        print(warning, file=sys.stderr)
+    check_shell(shell)
 
 
 def check_arguments(shell: Mapping[str, str]) -> None:
