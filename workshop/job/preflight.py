@@ -59,7 +59,7 @@ def check_settings(shell: Mapping[str, str]) -> None:
 
 
 def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Warn where a key or WANDB_MODE=online is set and nothing reports to Weights & Biases."""
+    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
     meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
     if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
         reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
