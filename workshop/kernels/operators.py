@@ -46,12 +46,14 @@ def of_file(path: Path) -> dict[str, Any]:
 
 def needed(config: dict[str, Any]) -> list[str]:
     """Return the operators of this configuration: of its optimizer, if it is not PyTorch's, and of DeepCompile."""
-    compiler = ["dc"] * config.get("compile", {}).get("deepcompile", False)
+    names = ["dc"] if config.get("compile", {}).get("deepcompile") else []
     offloaded = "offload_optimizer" in config.get("zero_optimization", {})
-    if "optimizer" not in config:  # accelerate makes the Trainer's AdamW DeepSpeed's where it is offloaded
-        return compiler + ["cpu_adam"] * (offloaded and config.get("zero_force_ds_cpu_optimizer", True))
-    own = not config["optimizer"].get("params", {}).get("torch_adam")
-    return compiler + ["cpu_adam" if offloaded else "fused_adam"] * own
+    if "optimizer" in config:
+        if not config["optimizer"].get("params", {}).get("torch_adam"):
+            names.append("cpu_adam" if offloaded else "fused_adam")
+    elif offloaded and config.get("zero_force_ds_cpu_optimizer", True):
+        names.append("cpu_adam")  # accelerate makes the Trainer's AdamW DeepSpeed's
+    return names
 
 
 def load(names: Sequence[str]) -> None:

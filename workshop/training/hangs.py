@@ -88,7 +88,8 @@ class HangWatch(TrainerCallback):
 
     def arm(self, slow: bool = True) -> None:
         """Restart the count, at most a hundred times per limit: each restart ends a thread and starts another."""
-        limit_s, now_s = self.settings.hang_timeout_s + slow * self._extra_s, time.monotonic()
+        limit_s = self.settings.hang_timeout_s + (self._extra_s if slow else 0)
+        now_s = time.monotonic()
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
