@@ -202,7 +202,8 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     Raises:
         InputError: the shell has a variable that is nearly a setting's name.
     """
-    notes = [warning] if (warning := check_shell(shell)) else []
+    check_shell(shell)
+    notes = []
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
     pairs = {item for line in lines for item in line.replaced.items()}

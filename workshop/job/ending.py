@@ -9,8 +9,8 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from workshop.job import processes
-from workshop.job.terminal import show
 from workshop.run_folder.control import Control
+from workshop.run_folder.printable import show
 
 END_AFTER_S = 300  # for ranks and W&B's process
 

@@ -13,7 +13,7 @@ from typing import Any
 from workshop.run_folder.causes import CRASHES, cause, signal_name
 from workshop.run_folder.checkpoints import remove_unfinished, step_of
 from workshop.run_folder.control import Control
-from workshop.run_folder.redaction import redacted
+from workshop.run_folder.redaction import diff_without_keys
 from workshop.run_folder.run_record import (
     STACKS,
     add_to_summary,
@@ -48,13 +48,13 @@ def code_version() -> tuple[str | None, bool | None, str]:
     if (code / "snapshot.json").exists():  # made by `python -m tools submit`; it may lie inside another checkout
         facts = json.loads((code / "snapshot.json").read_text())
         diff = (code / "code.diff").read_text(errors="replace") if (code / "code.diff").exists() else ""
-        return facts["git_commit"], facts["git_dirty"], redacted(diff)
+        return facts["git_commit"], facts["git_dirty"], diff
     git = ["git", "-C", str(code)]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return None, None, ""
-    diff = subprocess.run([*git, "diff", "HEAD"], capture_output=True, text=True, errors="replace").stdout
-    return commit.stdout.strip(), bool(diff), redacted(diff)
+    dirty = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True).returncode != 0
+    return commit.stdout.strip(), dirty, diff_without_keys(code)
 
 
 def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:

@@ -29,8 +29,7 @@ def check(shell: Mapping[str, str]) -> None:
     """Raises InputError for a missing package or a misspelt variable."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    if warning := check_shell(shell):
-        print(warning, file=sys.stderr)
+    check_shell(shell)
 
 
 def check_arguments(shell: Mapping[str, str]) -> None:
@@ -60,7 +59,7 @@ def check_settings(shell: Mapping[str, str]) -> None:
 
 
 def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Warn where a key or WANDB_MODE=online is set and nothing reports to Weights & Biases."""
+    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
     meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
     if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
         reads = "WANDB_MODE" in exported(Path("env_vars.sh"))

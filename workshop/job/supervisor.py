@@ -33,11 +33,12 @@ from workshop.job.processes import (
     runs,
     started,
 )
-from workshop.job.terminal import follow, show
+from workshop.job.terminal import follow
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, failed_file
+from workshop.run_folder.printable import show
 from workshop.run_folder.run_record import read_run_record
 from workshop.run_folder.settings import defaults
 from workshop.run_folder.slurm_job import job_line

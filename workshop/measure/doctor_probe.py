@@ -5,6 +5,7 @@ One line of JSON, the last of standard output: a key per part, each with "proble
 
 import json
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,7 +13,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from workshop.run_folder.errors import InputError
 from workshop.run_folder.settings import is_tiny
 
 Facts = dict[str, Any]
@@ -44,10 +44,10 @@ def operator_facts() -> Facts:
 
     missing = operators.missing(operators.EXERCISES)
     no_compiler = ""
-    try:
-        operators.check_compiler(operators.EXERCISES)
-    except InputError as error:
-        no_compiler = str(error)
+    if shutil.which(os.environ.get("CXX", "c++")) is None:
+        no_compiler = "there is no C++ compiler (c++) on PATH for DeepSpeed's operators"
+    elif "-sm" in operators.build_name() and CUDA_HOME is None:
+        no_compiler = "there is no CUDA toolkit (nvcc) for DeepSpeed's operators: set CUDA_HOME, or load it"
     return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "no_compiler": no_compiler}
 
 

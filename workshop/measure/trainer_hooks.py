@@ -24,7 +24,7 @@ from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter, warn_of_other_batch
 from workshop.training.sharding import ShardingRecorder, class_name
-from workshop.training.weights_and_biases import keep_wandb_local, report_summary, reporters
+from workshop.training.weights_and_biases import keep_wandb_local, report_summary
 from workshop.training.without_gpu import shard_over_gloo
 
 
@@ -40,7 +40,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,
         "disable_tqdm": True,  # train.out is a file: each step's line has the epoch
-        "report_to": reporters(settings),
+        "report_to": settings.report_to.replace(" ", "").split(","),
         "run_name": settings.run_dir.name,
         "ddp_timeout": collective_timeout_s(settings),
     }
@@ -133,7 +133,7 @@ def end_run(settings: Settings, trainer: Trainer, data: Data) -> None:
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
         print("\n".join(sentences(summary)))
-        report_summary(settings, summary)
+        report_summary(summary)
         Control(settings.run_dir).say("finished")
     end_process()
 

@@ -81,7 +81,7 @@ def checked(
         raise InputError(f"{path}: {key} is {value!r}; expected {words(kind)}{why}")
     if not isinstance(kind, dict):
         return int(value) if type(kind) is int else value
-    prefix = f"{key}." * bool(key)
+    prefix = f"{key}." if key else ""
     unknown = [name for name in value if name not in kind]
     named = [name for name in unknown if name in (other or {})]
     # Values before keys: the value that is not trained here may be what makes a library read the keys.
@@ -119,5 +119,5 @@ def words(kind: Any) -> str:
         values = " or ".join(one if isinstance(one, str) else json.dumps(one) for one in kind)
         return values if len(kind) > 1 else f"{values}, nothing else is trained here"
     if isinstance(kind, int | float):
-        return f"a {'whole ' * (type(kind) is int)}number of at least {kind:g}"
+        return f"{'a whole number' if type(kind) is int else 'a number'} of at least {kind:g}"
     return {"flag": "true or false", "text": "a text", "texts": "a list of texts"}.get(str(kind), "an object {…}")

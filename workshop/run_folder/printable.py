@@ -1,6 +1,8 @@
 """Make others' text safe for a terminal: an escape sequence in a log can rewrite the lines above it."""
 
+import os
 import re
+import sys
 from collections.abc import Container, Iterable, Sequence
 
 # Controls other than tab and line end; what turns the writing direction or has no width; halves of a character.
@@ -43,6 +45,14 @@ def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[li
         width = max(map(len, column))
         columns.append([cell.rjust(width) if place in right else cell.ljust(width) for cell in column])
     return [list(row) for row in zip(*columns, strict=True)]
+
+
+def show(text: str) -> None:
+    """Print a line. Where the output is closed or its disk full, nothing is shown any more; the training continues."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _escaped(match: re.Match) -> str:

@@ -157,7 +157,7 @@ class Settings:
 
     # Where the Trainer reports to beside the run folder.
     report_to: str = setting(default="none", by="training")
-    wandb_mode: str = setting(choice("offline", "online", "disabled"), "offline", by="training")
+    wandb_mode: str = setting(choice("offline", "disabled"), "offline", by="training")
 
     optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
 

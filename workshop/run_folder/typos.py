@@ -29,11 +29,8 @@ _OTHER_NAMES = {
     "MAX_SEQ_LENGTH": "MAX_LENGTH",
     "MODEL_ID": "MODEL_NAME",
 }
-# Short names that may be meant for the workshop or for other programs.
-MEANT = {"MODEL": "MODEL_NAME", "LR": "LEARNING_RATE", "GPUS": "GPUS_PER_NODE", "NPROC": "GPUS_PER_NODE"}
 # Usual variables that resemble a setting.
 _UNRELATED = {"COMPILER", "LABEL", "NUM_THREADS"}
-_LEAST_ALIKE = 0.86  # difflib's ratio: one letter of four too many is 0.89, two of eight exchanged 0.88
 
 
 def setting_names() -> set[str]:
@@ -43,25 +40,14 @@ def setting_names() -> set[str]:
     return {*defaults(), *LAUNCHER_NAMES, *LADDER_NAMES, *_OF_LAUNCHERS}.union(*map(exported, files))
 
 
-def near_misses(shell: Mapping[str, str]) -> dict[str, str]:
-    """Return the shell's unread variables, each with the setting that it resembles; the first letter must be right."""
-    known = setting_names()
-    aims = known - _SET_BY_LAUNCHERS
-    found = {}
+def check_shell(shell: Mapping[str, str]) -> None:
+    """Raises InputError for variables that nothing reads and that resemble a setting or have its older name."""
+    known, asked = setting_names(), {}
     for name in sorted(shell.keys() - known - _UNRELATED):
-        alike = [aim for aim in aims if aim[0] == name[0].upper()]
-        close = get_close_matches(name.upper(), alike, n=1, cutoff=_LEAST_ALIKE)
-        meant = close[0] if close else _OTHER_NAMES.get(name)
-        if meant in aims:
-            found[name] = meant
-    return found
-
-
-def check_shell(shell: Mapping[str, str]) -> str:
-    """Return a warning about short names that nothing reads; "" if there is none. Raises InputError for near misses."""
-    if found := near_misses(shell):
-        asked = ", ".join(f"{name}={shell[name]} (did you mean {meant}?)" for name, meant in found.items())
-        expected = f"where it is not meant for the workshop, `unset {' '.join(found)}`"
-        raise InputError(f"your shell sets {asked}: nothing reads it; {expected}")
-    asked = [f"{name}={shell[name]} (for the workshop it is {MEANT[name]})" for name in MEANT if name in shell]
-    return f"warning: your shell sets {', '.join(asked)}: nothing here reads it" if asked else ""
+        alike = [setting for setting in known - _SET_BY_LAUNCHERS if setting[0] == name[0].upper()]
+        # One letter of four too many has a ratio of 0.89, two of eight exchanged 0.88.
+        if meant := get_close_matches(name.upper(), alike, n=1, cutoff=0.86) or _OTHER_NAMES.get(name, "").split():
+            asked[name] = f"{name}={shell[name]} (did you mean {meant[0]}?)"
+    if asked:
+        unset = f"where it is not meant for the workshop, `unset {' '.join(asked)}`"
+        raise InputError(f"your shell sets {', '.join(asked.values())}: nothing reads it; {unset}")

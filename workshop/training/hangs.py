@@ -13,13 +13,11 @@ that limit from its start (ddp_timeout), all others from the first step on; unti
 (10 minutes with NCCL, 30 with gloo).
 """
 
-import contextlib
 import faulthandler
 import os
 import signal
-import sys
-import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -75,10 +73,7 @@ class HangWatch(TrainerCallback):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        rank = os.environ.get("RANK", "0")
-        self.stacks = settings.run_dir / STACKS / f"rank-{rank}.txt"
-        self.collectives = self.stacks.with_name(f"flight_recorder-rank-{rank}.json")
-        self._timer = threading.Timer(0, self._write_collectives)  # shortly before the limit
+        self.stacks = settings.run_dir / STACKS / f"rank-{os.environ.get('RANK', '0')}.txt"
         self._limit_s, self._armed_s = 0, 0.0
         self._extra_s = START_S  # of slow parts; SLOW_S from the first step on
         self._compiles = True  # the first step of this attempt
@@ -93,15 +88,11 @@ class HangWatch(TrainerCallback):
 
     def arm(self, slow: bool = True) -> None:
         """Restart the count, at most a hundred times per limit: each restart ends a thread and starts another."""
-        limit_s, now_s = self.settings.hang_timeout_s + slow * self._extra_s, time.monotonic()
+        limit_s = self.settings.hang_timeout_s + (self._extra_s if slow else 0)
+        now_s = time.monotonic()
         if limit_s != self._limit_s or now_s - self._armed_s > limit_s / 100:
             faulthandler.dump_traceback_later(limit_s, exit=True, file=self.file)
             self._limit_s, self._armed_s = limit_s, now_s
-            self._timer.cancel()
-            self.collectives.unlink(missing_ok=True)  # the rank made progress after all
-            self._timer = threading.Timer(limit_s - min(10.0, limit_s / 2), self._write_collectives)
-            self._timer.daemon = True
-            self._timer.start()
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         progress(slow=self._compiles)
@@ -127,17 +118,7 @@ class HangWatch(TrainerCallback):
         _watch = None
         faulthandler.cancel_dump_traceback_later()
         faulthandler.unregister(signal.SIGTERM)
-        self._timer.cancel()
         self.file.close()
-        with contextlib.suppress(OSError):
-            self.collectives.unlink(missing_ok=True)
+        with suppress(OSError):
             self.stacks.unlink()
             self.stacks.parent.rmdir()  # the last rank's succeeds
-
-    def _write_collectives(self) -> None:
-        """Write PyTorch's Flight Recorder: which rank was in which collective."""
-        if torch.distributed.is_initialized():
-            try:  # a private function, which another PyTorch may not have
-                self.collectives.write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
-            except Exception as error:
-                print(f"warning: no trace of the collectives: {error!r}", file=sys.stderr, flush=True)

@@ -1,40 +1,36 @@
-"""What a person sees of train.out: steps and bars now and then, each warning once, the rest as it was printed."""
+"""What a person sees of train.out: steps and bars now and then, the rest as it was printed."""
 
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import pytest
+
 from tests.launching import REPO
-from workshop.job.terminal import readable
+from workshop.job.terminal import follow
 
 
-def shown(*printed: str, seconds_between: float = 0.0) -> list[str]:
-    """What is shown of lines printed with so many seconds between them."""
-    now_s = iter(seconds_between * number for number in range(len(printed)))
-    return list(readable(printed, clock=lambda: next(now_s)))
-
-
-def test_warning_of_several_ranks_comes_once_and_what_only_informs_or_sounds_wrong_never() -> None:
-    first = "[2026-11-22 13:20:04,547] [WARNING] [engine.py:1:_do_sanity_check] An engine has been set up before."
-    ours = "warning: nvidia-smi not found: no GPU memory log"
-    errors = ["error (rank 0): no", "error (rank 1): no"]
-    assert shown(first, first.replace("04,547", "05,001"), ours, ours, *errors) == [first, ours, *errors]
-    coloured = "\x1b[1;34mwandb\x1b[0m: Find logs at: "  # as W&B's process writes where the training was told to end
-    assert shown("wandb: ", "wandb: Run summary:", coloured, "wandb: ERROR no room") == ["wandb: ERROR no room"]
-    printed = [
+def test_terminal_is_not_flooded_and_hides_no_error(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture) -> None:
+    steps = ["{'loss': 2.0}", "{'loss': 1.9}", "step 3: loss 1.8", " 50%|##"]
+    information = [
         "[2026-11-22 13:23:48,047] [INFO] [launch.py:158:main] nnodes=1, num_local_procs=2",
-        "[2026-11-22 17:08:26,422] [WARNING] [real_accelerator.py:213:get_accelerator] Setting accelerator to CPU. If",
-        "[2026-11-22 17:17:51,463] [WARNING] [runner.py:214:fetch_hostfile] Unable to find hostfile, will proceed with "
-        "training with local resources only.",
-        "[RANK 0] Gradient accumulation steps mismatch: GradientAccumulationPlugin has 1, DeepSpeed config has 2.",
-        "[transformers] There were missing keys in the checkpoint model loaded: ['lm_head.weight'].",
-        "[transformers] There were missing keys in the checkpoint model loaded: ['h.0.mlp.weight', 'lm_head.weight'].",
+        "\x1b[1;34mwandb\x1b[0m: Find logs at: ",  # as W&B's process writes where the training was told to end
+        "wandb: ",
+        "",
     ]
-    assert shown(*printed) == printed[-1:]
+    others = ["[2026-11-22 13:20:04,547] [WARNING] [engine.py:1:x] no", "error (rank 1): no", "wandb: ERROR no room"]
+    (tmp_path / "train.out").write_text("an earlier attempt\n" + "\n".join([*steps, *information, *others]))
+    over, now_s = threading.Event(), [0, 0, 1, 4, 5, 5]  # a step that is shown asks twice
+    over.set()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s.pop(0))
+    follow(tmp_path / "train.out", len("an earlier attempt\n"), over)
+    assert capsys.readouterr().out.splitlines() == [steps[0], steps[3], *others]
 
 
-def test_terminal_shows_each_line_and_one_that_is_closed_ends_quietly(tmp_path: Path) -> None:
+def test_carriage_return_ends_a_line_and_a_closed_terminal_ends_quietly(tmp_path: Path) -> None:
     output = tmp_path / "train.out"
     output.write_text("a\r100%|##\nb\n")
     follow = "import pathlib, threading; from workshop.job.terminal import follow; over = threading.Event(); "

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sysconfig
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -17,55 +18,60 @@ fork = multiprocessing.get_context("fork")
 SOURCE = """#include <Python.h>
 static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(42); }
 static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {nullptr, nullptr, 0, nullptr}};
-static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
-PyMODINIT_FUNC PyInit_small() { return PyModule_Create(&module); }
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "fused_adam", nullptr, -1, methods};
+PyMODINIT_FUNC PyInit_fused_adam() { return PyModule_Create(&module); }
 """
 
 
-def load(source: Path, variables: dict[str, str], output: Path) -> None:
-    """In a process of its own: an operator of DeepSpeed's and PyTorch's kind that compiles in a second."""
-    from deepspeed.git_version_info import installed_ops
-    from deepspeed.ops.op_builder.all_ops import ALL_OPS
+def load(variables: dict[str, str], output: Path) -> None:
+    """In a process of its own, which leads a group."""
     from deepspeed.ops.op_builder.builder import OpBuilder
-    from deepspeed.ops.op_builder.cpu.builder import CPUOpBuilder
 
-    own = {"absolute_name": lambda self: self.name, "sources": lambda self: [str(source)]}
-    own |= {"include_paths": lambda self: [], "cxx_args": lambda self: ["-O0", "-g"]}
+    os.setpgid(0, 0)
     with output.open("a") as said, redirect_stdout(said), redirect_stderr(said):
         os.environ.update(variables)
-        ALL_OPS["small"], installed_ops["small"] = type("SmallBuilder", (CPUOpBuilder,), own)("small"), False
-        operators.load(["small"])
-        assert OpBuilder._loaded_ops["small"].answer() == 42
+        operators.load(["fused_adam"])
+        assert OpBuilder._loaded_ops["fused_adam"].answer() == 42
 
 
-def test_waiting_process_takes_over_when_the_one_that_compiles_is_killed(tmp_path: Path) -> None:
-    """PyTorch would wait for ever for the lock file that the killed process leaves."""
-    gate, compilations, output, source = (tmp_path / name for name in ("gate", "compilations", "output", "small.cpp"))
+@pytest.mark.parametrize(("killed", "compilations"), [("it and its builder", 2), ("it alone", 1)])
+def test_waiting_process_gets_a_whole_operator_when_the_one_that_compiles_is_killed(
+    tmp_path: Path, killed: str, compilations: int
+) -> None:
+    """PyTorch would wait for ever for the lock file that the killed builder leaves."""
+    gate, linked, output, source = (tmp_path / name for name in ("gate", "linked", "output", "small.cpp"))
     source.write_text(SOURCE)
-    held_up = f"echo >> {compilations}; while [ -e {gate} ]; do sleep 0.1; done"
-    program(tmp_path / "c++", f'case " $* " in *" -c "*) {held_up};; esac\nexec c++ "$@"')
+    include, broken = sysconfig.get_paths()["include"], tmp_path / "broken"
+    link = f"""echo >> {linked}
+if [ -e {gate} ]; then while [ -e {gate} ]; do sleep 0.1; done; [ ! -e {broken} ] || exit 1; fi
+exec c++ -shared -fPIC -I{include} {source} -o "${{@: -1}}" """
+    program(
+        tmp_path / "c++",
+        f'case " $* " in *" -c "*) touch "${{@: -1}}"; exit;; *" -shared "*) {link};; esac\nexec c++ "$@"',
+    )
     variables = {"CXX": f"{tmp_path}/c++", "TORCH_EXTENSIONS_DIR": f"{tmp_path}/extensions"}
-    folder = tmp_path / "extensions" / operators.build_name()
 
-    def compiled(times: int) -> bool:
-        return compilations.exists() and compilations.read_text().count("\n") == times
+    def times(number: int) -> bool:
+        return linked.exists() and linked.read_text().count("\n") == number
 
     gate.touch()
     try:
-        processes = [fork.Process(target=load, args=(source, variables, output)) for _ in range(2)]
+        processes = [fork.Process(target=load, args=(variables, output)) for _ in range(2)]
         processes[0].start()
-        wait_until(lambda: compiled(1))
-        assert [*folder.glob("building-*/small/lock")]
+        wait_until(lambda: times(1))
         processes[1].start()
         wait_until(lambda: output.read_text().count("compiled by one process at a time") == 2)
-        os.kill(processes[0].pid, signal.SIGKILL)
-        wait_until(lambda: compiled(2))
+        if compilations == 2:
+            broken.touch()
+            os.killpg(processes[0].pid, signal.SIGKILL)
+        else:
+            os.kill(processes[0].pid, signal.SIGKILL)
+        processes[0].join()
     finally:
         gate.unlink()  # no compiler is left waiting
-    for process in processes:
-        process.join(60)
-    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0]
-    assert not list(folder.glob("building-*")), "what the killed process left behind"
+    processes[1].join(60)
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL, 0], output.read_text()
+    assert times(compilations)
 
 
 @pytest.mark.usefixtures("optimizers_compiled")

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from workshop.run_folder.typos import near_misses, setting_names
+from workshop.run_folder.errors import InputError
+from workshop.run_folder.typos import check_shell, setting_names
 
 MISSES = dict(
     re.findall(
@@ -32,8 +33,10 @@ WANDB_PROJECT HF_HOME TORCH_HOME TOKENIZERS_PARALLELISM
 
 @pytest.mark.parametrize(("typed", "meant"), MISSES.items())
 def test_K1_mistyped_setting_is_named_with_the_one_meant(typed: str, meant: str) -> None:
-    assert near_misses({typed: "2", "HOME": "/root"}) == {typed: meant}
+    with pytest.raises(InputError) as error:
+        check_shell({typed: "2", "HOME": "/root"})
+    assert str(error.value).startswith(f"your shell sets {typed}=2 (did you mean {meant}?): nothing reads it")
 
 
 def test_variables_of_usual_shells_and_what_the_exercises_read_are_left_alone() -> None:
-    assert near_misses(dict.fromkeys([*USUAL, *setting_names()], "x")) == {}
+    check_shell(dict.fromkeys([*USUAL, *setting_names()], "x"))
