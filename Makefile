@@ -21,7 +21,7 @@ quickstart: $(VENV)/.installed ## a tiny model learns to answer questions on thi
 rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, with its tables and plot; one report at the end
 	bash instructor/rehearse.sh
 
-# A file's tests, which share trainings, run in one process; the longest files come first (tests/conftest.py). Three on two
+# A file's tests, which share trainings, run in one process; the long ones come first (tests/conftest.py). Three on two
 # processors: the tests of SLURM wait for its timers, others for a process that ends.
 PYTEST := python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder
 

@@ -15,28 +15,6 @@ from tests.launching import REPO
 from tests.planted_keys import KEYS, leaked
 from tests.trainings_on_ranks import Ranks
 
-# The longest first, so that no process is left alone with one of them at the end; the rest follows file by file.
-LONGEST = (
-    *("slurm/test_jobs", "slurm/test_job_faults", "foreign/test_foreign_models", "workshop/job/", "further/", "fsdp/"),
-    *("tools/plan/", "test_readmes", "test_trainings_on_ranks", "test_chapters", "hub/", "deepspeed/", "slurm/"),
-    *("workshop/kernels/", "workshop/simulate/", "workshop/test_launch", "custom_model/"),
-)
-
-# In `make test-all` only: a whole training, launchers on several processes whose configurations ranks have trained, a
-# browser, the site, what is killed many times, and under its launcher the killed rank of test_faults.py.
-SLOW = (
-    "workshop/test_launch.py::test_quickstart_learns",
-    "further/lora/test_lora.py::test_quality_experiment",
-    "custom_model/test_custom_launchers.py::test_one_host",
-    "tools/page/test_in_browser.py",
-    "test_readmes.py::test_site",
-    "further/speed-ladder/test_speed_ladder.py::test_launcher_trains_on_the_rung_and_configuration_given",
-    "further/resilience/test_faults.py::test_training_killed_ten_times",
-    "further/resilience/test_drill_launcher.py::test_killed_rank",
-    "workshop/job/test_processes.py::test_ranks_do_not_outlive_their_launcher[node,",
-    "workshop/data/test_without_hub.py::test_model_from_the_package_index",
-)
-
 # Tests send Ctrl-C to what they start. A shell that starts them in the background has all its children ignore it, and
 # what is ignored is inherited.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -50,14 +28,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        starts = [item.nodeid.startswith(f"tests/{start}") for start in LONGEST]
-        return starts.index(True) if any(starts) else len(starts)
-
-    items.sort(key=place)  # stable: tests of one file stay in order
-    for item in items:
-        if item.nodeid.startswith(tuple(f"tests/{start}" for start in SLOW)):
-            item.add_marker("slow")
+    """Start long files first, so that no process is left alone with one at the end, and the tools' last."""
+    items.sort(key=lambda item: (not item.get_closest_marker("long"), "tests/tools/" in item.nodeid))  # stable
 
 
 os.environ |= KEYS

@@ -130,7 +130,7 @@ def _options(command: str, words: str) -> str:
         return f" --once --logs {REFERENCE}/h200x1"
     if command == "page":  # of all reference runs: half a minute
         return " --help"
-    if command in ("fill", "plot", "runs", "check", "grade") and not re.search("--logs|--explain|--help", words):
+    if command in ("fill", "plot", "runs", "check") and not re.search(f"--logs|--explain|--help|{REFERENCE}/", words):
         exercise = next((name for name in words.split() if find_exercise(name, "*", REPO)), "baseline")
         words = words or f" {exercise}"
         if "--tiny" in words:

@@ -32,6 +32,7 @@ BLOCKS = all_blocks()
 TOOLS_COMMAND = re.compile(r"python -m tools ([^|<>;&$*(){}`~\n]+?)(?: > (\S+))?(?: \|\| \[ \$\? = (\d) \])?")
 
 
+@pytest.mark.slow
 def test_site_of_the_documents_is_built_without_a_link_that_leads_nowhere() -> None:
     job = subprocess.run(["make", "-o", ".venv/.installed-dev", "site"], cwd=REPO, capture_output=True, text=True)
     assert job.returncode == 0, job.stdout + job.stderr

@@ -16,15 +16,17 @@ from workshop.run_folder.printable import one_line, printable
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
-  1  check, grade: a wrong cell, none filled in, or what cannot be checked; report --check: a generated
-     block has drifted; submit: a run was refused, or failed here; doctor: an error
+  1  check: a wrong cell, none filled in, or what cannot be checked; report --check: a generated block
+     has drifted; submit: a run was refused, or failed here; doctor: an error
   2  usage, or a file that cannot be used as given
   3  no runs to read yet
   130  interrupted"""
 _COMMANDS = (
-    *("doctor", "submit", "plan", "watch", "runs", "summary", "fill", "check"),
-    *("grade", "report", "plot", "profile", "page"),
+    *("doctor", "submit", "plan", "watch", "runs", "fill", "check"),
+    *("report", "plot", "profile", "page"),
 )
+# Older names, which printed documents have; for one version.
+_RENAMED = {"summary": "runs", "grade": "check"}
 
 
 class _Harmless:
@@ -80,6 +82,9 @@ def _check_clone() -> None:
 def main(argv: list[str] | None = None) -> int:
     """Run one command and give its exit code; argparse itself exits 2 on a usage error."""
     words = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if new := _RENAMED.get(words[0]):
+        print(f"`{words[0]}` is now `{new}`, and the next version knows only that", file=sys.stderr)
+        words = [new, *words[1:]]
     # argparse itself cannot keep apart what stands before and after `--`.
     cut = words.index("--") if words[:1] == ["submit"] and "--" in words else len(words)
     named = [name for name in _COMMANDS if words[:1] == [name]]

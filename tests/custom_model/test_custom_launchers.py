@@ -41,6 +41,7 @@ def test_K8_flops_are_recorded_and_printed(single_node: Path) -> None:
     assert f"{per_token * 128 * 8 / 1e12:.4g} TFLOP per GPU and step" in (single_node / "train.out").read_text()
 
 
+@pytest.mark.slow
 def test_one_host_plays_two_nodes(tmp_path: Path) -> None:
     own = SHORT | {"EMULATED_NODES": "2", "GPUS_PER_NODE": "1", "MAX_STEPS": "2"}
     run = launch(tmp_path, "custom_model/multi_node.slurm", **own)

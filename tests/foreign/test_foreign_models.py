@@ -28,6 +28,8 @@ from workshop.simulate import tensor_bytes
 from workshop.training.generation import answer_questions
 from workshop.training.models import blocks_of, load_model, model_size
 
+pytestmark = pytest.mark.long
+
 MODELS = Path(__file__).parent / "models"
 NO_SDPA = "ValueError: {}ForCausalLM does not support an attention implementation"
 OTHERWISE = "of a small one differ by"

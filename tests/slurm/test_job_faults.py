@@ -16,6 +16,8 @@ from tests.launching import losses, program, wait_until
 from tests.leftovers import processes_of
 from workshop.job.outcome import NOT_BEGUN
 
+pytestmark = pytest.mark.long
+
 DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "25"}
 WAITS = "waits for you to do it"
 

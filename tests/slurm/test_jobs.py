@@ -15,6 +15,8 @@ from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 from tests.launching import REPO, losses, record
 from workshop.run_folder import nccl_log
 
+pytestmark = pytest.mark.long
+
 PROCESSORS = f"""#!/bin/bash
 cd {REPO}/fsdp && unset OMP_NUM_THREADS && exec bash -c '
 source ../workshop/launch.sh

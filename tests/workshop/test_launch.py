@@ -23,6 +23,7 @@ def bash(*words: str | Path, cwd: Path = REPO, **changes: str | Path) -> subproc
     return run("bash", *words, cwd=cwd, code=None, env=tiny_profile(), **{key: str(changes[key]) for key in changes})
 
 
+@pytest.mark.slow
 def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tables(tmp_path: Path) -> None:
     command = f"source {REPO}/quickstart.env && exec bash {REPO}/baseline/baseline.slurm"
     job = run("bash", "-c", command, LOG_DIR=str(tmp_path))

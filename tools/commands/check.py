@@ -1,15 +1,18 @@
-"""Compare a participant's filled-in tables with the logs, cell by cell.
+"""Compare a participant's filled-in tables with the logs, cell by cell; those of several people in a line per file.
 
 A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more.
 """
 
 import argparse
+import re
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 from tools.commands.fill import fill_all
-from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, same_runs
-from tools.errors import InputError
+from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
+from tools.commands.runs import text_table
+from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, sources
@@ -19,33 +22,95 @@ from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
 from workshop.run_folder.plural import counted
+from workshop.run_folder.printable import one_line
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
+_MISSED = 10  # cells in the list of those that most people got wrong
 SHOWN = "fill shows the speed without evaluation and saving, which compares strategies"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="a Markdown file with a filled-in copy of the README's tables")
+    form = "a Markdown file with a filled-in copy of the README's tables"
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=form)
     add_logs_option(parser)
     parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
-    parser.add_argument("--show", action="store_true", help="print the expected values too")
+    parser.add_argument("--show", action="store_true", help="print the expected values too; of one file")
+    lines = "csv: a line per file, also for one"
+    parser.add_argument("--format", choices=("text", "csv"), default="text", help=lines)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    runs = chosen_runs(arguments)
-    checked = check_file(arguments.file, runs, arguments)
+    runs, files = chosen_runs(arguments), list(dict.fromkeys(arguments.files))
+    if len(files) == 1 and arguments.format == "text":
+        return _print_file(files[0], runs, arguments)
+    if arguments.show:
+        raise InputError("--show: prints the cells of one file; expected one, and no --format csv")
+    return _print_files(files, runs, arguments)
+
+
+def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> int:
+    """Print what there is to say about each cell; gives the exit code."""
+    checked = check_file(file, runs, arguments)
     for table in [table for table, cells in checked if cells]:
         print(f"Table {table.table.number}: compared with {sources([table]).removeprefix('From ')}")
         for note in table.notes:
             print(f"  {note}")
     for _, cells in checked:
-        _print_cells(arguments.file, cells, arguments.show)
-    for line in prediction_lines(checked, arguments.file.read_text(encoding="utf-8-sig"), arguments.show):
+        _print_cells(file, cells, arguments.show)
+    for line in prediction_lines(checked, file.read_text(encoding="utf-8-sig"), arguments.show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
     print(f"tolerance: {arguments.tolerance:g} %, or half a unit of the last digit that fill prints if that is more")
-    return int(bool(count[WRONG] or count[BLANK] == count.total()))
+    return int(_is_wrong(count))
+
+
+def _is_wrong(count: Counter[str]) -> bool:
+    """Whether a file with these verdicts has a wrong cell, or none that is filled in."""
+    return bool(count[WRONG] or count[BLANK] == count.total())
+
+
+def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespace) -> int:
+    """Print a line per file, and which cells most people got wrong; gives the exit code."""
+    rows, missed, failed = [["file", "tables", *VERDICTS, "problem"]], Counter(), False
+    for file in files:
+        checked, problem = _checked(file, runs, arguments)
+        count = counts(checked)
+        numbers = " ".join(table.table.number for table, _ in checked)
+        rows.append([str(file), numbers, *("" if problem else str(count[one]) for one in VERDICTS), problem])
+        cells = (cell for _, judged in checked for cell in judged if cell.verdict == WRONG)
+        missed.update((cell.table, cell.row, cell.column) for cell in cells)
+        failed = failed or bool(problem) or _is_wrong(count)
+    if arguments.format == "csv":
+        print_csv(rows)
+    else:
+        print(text_table([[one_line(cell) for cell in row] for row in rows]))
+        for (table, row, column), people in missed.most_common(_MISSED):
+            print(f"wrong in {counted(people, 'file')}: Table {table}, {row}, {column}")
+    return int(failed)
+
+
+def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[Checked, str]:
+    """The file's tables with the judgement of their cells, or why it could not be checked."""
+    try:
+        return check_file(file, _runs_of_participant(file, runs), arguments), ""
+    except (InputError, NoRunsError) as error:
+        text = one_line(" ".join(str(error).splitlines()[:2]))
+        # The file is in a column of its own; what is left may begin with a line number.
+        return [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip())
+
+
+def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
+    """Of several people's runs those of the user that the file is named after.
+
+    Raises:
+        InputError: there are several people's runs, and none is of a user of the file's name.
+    """
+    owners = sorted({run.owner for run in runs})
+    if len(owners) > 1 and file.stem not in owners:
+        names = ", ".join(f"{name}.md" for name in owners)
+        raise InputError(f"named after no owner of runs; expected one of {names}")
+    return [run for run in runs if len(owners) == 1 or run.owner == file.stem]
 
 
 def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Checked:

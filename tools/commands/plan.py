@@ -14,7 +14,7 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, constants, measured, published, ranking, simulate
+from tools.plan import accuracy, answer, constants, measured, ranking, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
@@ -29,7 +29,7 @@ from workshop.run_folder.printable import markdown
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT = "h100-80gb"
-_SUBCOMMANDS = ("lines", "model", "check", "published", "fit")
+_SUBCOMMANDS = ("lines", "model", "check", "fit")
 
 
 def with_subcommand(words: list[str]) -> list[str]:
@@ -81,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("--against", type=Path, metavar="FILE.json", help=kept)
     check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
-    add("published", lambda _: published.table(), "beside other projects' tables")
     fit = add("fit", _fit, "write constants.json and the simulated steps anew")
     fit.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
 
@@ -243,6 +242,6 @@ def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
     models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *published.shapes(), *models])
+    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *models])
     constants.save(measured.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

@@ -1,4 +1,4 @@
-"""List runs: what ran, where, how it ended and, with --figures, what it measured."""
+"""List runs: what ran, where, how it ended and, with --figures, what it measured; or sum up one run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several, single_run
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, figure
+from tools.logs.figures import FIGURES, OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
 from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
-from tools.tables.repository import no_runs
+from tools.tables.repository import ROOT, no_runs
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown, one_line, padded
 
@@ -28,9 +29,21 @@ _REASON_WIDTH = 100
 _IN_CSV = ("folder", "state", "start", "exercise", "config", "model", "method", "rung", "precision", "ran_in", "gpu")
 _IN_CSV += ("nodes", "gpus_per_node", "grad_acc", "max_length", "train_examples", *_SETTINGS, "repeat", "reason")
 
+# Lines of a run's summary, with the words around each figure.
+_SUMMARY = {
+    "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
+    "speed": (("samples_per_second", "{} samples/s"), ("step_time_ms", "{} ms per step")),
+    "peak memory": (
+        ("peak_gpu_mib", "{} MiB of GPU memory"),
+        ("peak_cpu_pss_mib", "{} MiB of CPU memory (PSS)"),
+        ("peak_cpu_mib", "{} MiB of CPU memory (RSS)"),
+    ),
+}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", nargs="?", help="an exercise or EXPERIMENT_NAME; default: all")
+    what = "an exercise or EXPERIMENT_NAME (default: all); or the folder of one run: its loss, speed and memory"
+    parser.add_argument("experiment", nargs="?", metavar="EXPERIMENT or RUN_FOLDER", help=what)
     add_logs_option(parser)
     names = "columns of figures; `fill --explain` lists the names"
     parser.add_argument("--figures", default="", metavar="NAME,NAME", help=names)
@@ -43,8 +56,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
-    if arguments.durations and (states or arguments.figures or arguments.format != "text"):
+    choices = states or arguments.figures or arguments.format != "text"
+    if arguments.durations and choices:
         raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
+    if _is_folder(arguments.experiment or ""):
+        if choices or arguments.durations or arguments.logs or arguments.owner:
+            raise InputError(f"{arguments.experiment}: a run's folder; expected no options, or it after --logs")
+        _print_summary(single_run(Path(arguments.experiment)))
+        return 0
     figures = [OF_ONE_RUN[name] for name in several("--figures", arguments.figures, OF_ONE_RUN)]
     found = chosen_runs(arguments, arguments.experiment)
     if not found:
@@ -72,6 +91,25 @@ def run(arguments: argparse.Namespace) -> int:
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0
+
+
+def _is_folder(experiment: str) -> bool:
+    """Whether it is a run's folder: a name of an experiment has no slash."""
+    return "/" in experiment or Path(experiment, "run.json").exists()
+
+
+def _print_summary(run: Run) -> None:
+    for name, parts in _SUMMARY.items():
+        figures = [(FIGURES[one], figure(run, one), words) for one, words in parts]
+        told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
+        if told or run.state == "completed":
+            print(f"{name}: {', '.join(told) or 'not measured'}")
+    print(f"evidence: {run.folder}")
+    logs = run.folder.resolve().parents[1]
+    # The next command looks there anyway; a snapshot of the code lies there, too.
+    elsewhere = "" if logs == ROOT / "logs" or logs in ROOT.parents else f" --logs {shlex.quote(str(logs))}"
+    if hint := next_command([run], elsewhere):
+        print(f"next: {hint}")
 
 
 def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""`python -m workshop.measure.doctor_probe [EXERCISE_OR_MODEL ...]`: what `tools doctor` cannot see without PyTorch.
+"""`python -m workshop.measure.doctor_probe [EXERCISE_OR_MODEL ...]`: the checks of `tools doctor` that need PyTorch.
 
-One line of JSON, the last of standard output: a key per part, each with "problem" instead where that part fails.
+One line of JSON, the last of standard output: for each check its `Finding` (tools/commands/doctor.py).
 """
 
 import json
@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
@@ -15,63 +16,98 @@ from typing import Any
 
 from workshop.run_folder.settings import is_tiny
 
-Facts = dict[str, Any]
+Finding = tuple[str, str, str]  # status, text, fix
 
 
-def torch_facts() -> Facts:
-    """Versions, and names of the GPUs that this process may use; warning: what CUDA said of an old driver."""
+def torch_facts() -> dict[str, Any]:
+    """Versions, and names of the GPUs that this process may use; driver: "" without one; warning: of an old driver."""
+    import pynvml
     import torch
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         usable = torch.cuda.is_available()
+    try:
+        pynvml.nvmlInit()
+        driver = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError:
+        driver = ""
     nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
     return {
         "version": torch.__version__,
-        "cuda": torch.version.cuda,
+        "CUDA": torch.version.cuda,
+        "NCCL": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
+        "driver": driver,
         "gpus": gpus if usable else [],
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
         "warning": str(said[0].message).splitlines()[0] if said else "",
     }
 
 
-def operator_facts() -> Facts:
-    """Which of DeepSpeed's operators for this device are not compiled, and why they could not be."""
+def torch(facts: dict[str, Any]) -> Finding:
+    """Check that PyTorch sees this machine's GPUs, and has CUDA and NCCL for them."""
+    gpus = ", ".join(f"{count} x {name}" for name, count in Counter(facts["gpus"]).items())
+    parts = [f"{name} {facts[name] or 'not built in'}" for name in ("CUDA", "NCCL")]
+    text = ", ".join([facts["version"], *parts, f"driver: {facts['driver'] or 'none'}", f"GPUs: {gpus or 'none'}"])
+    if facts["driver"] and not (facts["CUDA"] and facts["NCCL"]):
+        fix = f"{sys.executable} -m pip install --force-reinstall torch=={facts['version'].partition('+')[0]}"
+        return "error", f"{text}: expected a build with CUDA and NCCL on a machine with GPUs", fix
+    if gpus:
+        return "ok", text, ""
+    if facts["driver"]:
+        why = facts["warning"] or "CUDA_VISIBLE_DEVICES hides them, or the driver is older than this CUDA"
+        return "error", f"{text}: {why}", "nvidia-smi; echo $CUDA_VISIBLE_DEVICES"
+    if "SLURM_JOB_ID" in os.environ:
+        return "error", f"{text}: expected one in a job", "sinfo -o '%P %G'"
+    text += ": training runs on the CPU; on a login node that is as it should be"
+    return "warning", text, "sbatch --gpus-per-node=1 --wrap='python -m tools doctor'"
+
+
+def operators() -> Finding:
+    """Check DeepSpeed's operators for this device, and the compilers that they need."""
     from torch.utils.cpp_extension import CUDA_HOME
 
     from workshop.kernels import operators
 
-    missing = operators.missing(operators.EXERCISES)
-    no_compiler = ""
+    missing, name = operators.missing(operators.EXERCISES), operators.build_name()
+    lack = ""
     if shutil.which(os.environ.get("CXX", "c++")) is None:
-        no_compiler = "there is no C++ compiler (c++) on PATH for DeepSpeed's operators"
-    elif "-sm" in operators.build_name() and CUDA_HOME is None:
-        no_compiler = "there is no CUDA toolkit (nvcc) for DeepSpeed's operators: set CUDA_HOME, or load it"
-    return {"for": operators.build_name(), "missing": missing, "cuda_home": CUDA_HOME, "no_compiler": no_compiler}
+        lack = "C++ compiler (c++) on PATH"
+    elif "-sm" in name and CUDA_HOME is None:
+        lack = "CUDA toolkit (nvcc); set CUDA_HOME"
+    if lack:
+        text = f"there is no {lack}: DeepSpeed's operators are compiled with it"
+        return "error" if missing else "warning", text, "module load gcc cuda; or: apt-get install g++"
+    if not missing:
+        return "ok", f"compiled for {name}", ""
+    text = f"not compiled for {name}: {', '.join(missing)}; a first job would take minutes longer"
+    return "warning", text, "python -m workshop.kernels.operators"
 
 
-def cache_facts(names: Sequence[str]) -> list[Facts]:
-    """What `python -m workshop.data.prefetch NAMES` would see to, and whether the cache has it."""
+def cache(names: Sequence[str]) -> Finding:
+    """Check that the cache has what `python -m workshop.data.prefetch NAMES` would see to."""
     from workshop.data import prefetch
     from workshop.data.hub import NOT_ON_HUB
 
     name = os.environ.get("MODEL_NAME", "")
     if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
-        return []
+        return "ok", "nothing is needed from the hub", ""
     needed = dict.fromkeys(chain(*prefetch.by_exercise(names).values()))
-    return [{"kind": one.kind, "name": one.name, "complete": bool(one.cached())} for one in needed]
+    if missing := [f"{one.kind} {one.name}" for one in needed if not one.cached()]:
+        fix = f"{' '.join(['python -m workshop.data.prefetch', *names])}  (or without network: source tiny.env)"
+        return "error", f"not in the cache, or not all of it: {', '.join(missing)}", fix
+    return "ok", ", ".join(f"{one.kind} {one.name}" for one in needed), ""
 
 
 def main(names: Sequence[str]) -> None:
-    looks = {"torch": torch_facts, "operators": operator_facts, "cache": partial(cache_facts, names)}
-    facts = {}
-    for name, look in looks.items():
+    checks = {"torch": lambda: torch(torch_facts()), "operators": operators, "cache": partial(cache, names)}
+    found = {}
+    for name, check in checks.items():
         try:
-            facts[name] = look()
-        except Exception as error:  # a package that cannot be imported must not cost the other parts
-            facts[name] = {"problem": f"{type(error).__name__}: {error}".splitlines()[0]}
-    print(json.dumps(facts))
+            found[name] = check()
+        except Exception as error:  # a package that cannot be imported must not cost the other checks
+            found[name] = "error", f"{type(error).__name__}: {error}".splitlines()[0], "make install"
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

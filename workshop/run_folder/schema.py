@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from workshop.run_folder.printable import one_line
 from workshop.run_folder.settings import Settings
@@ -215,22 +215,33 @@ def typed(value: Any, kind: Any, key: str = "") -> Any:
     Raises:
         MistypedError: names the first value that has another type.
     """
-    if isinstance(kind, dict) or is_dataclass(kind):
-        if type(value) is not dict:
-            raise MistypedError(key, value, "an object")
-        found, prefix = {}, f"{key}." if key else ""
-        for name, wanted in (kind if isinstance(kind, dict) else types_of(kind)).items():
-            if (entry := value.get(name)) is not None:
-                found[name] = typed(entry, wanted, prefix + name)
-        return value | found if isinstance(kind, dict) else kind(**found)
-    if get_origin(kind) is list:
-        if type(value) is not list:
-            raise MistypedError(key, value, "a list")
-        return [typed(entry, get_args(kind)[0], key) for entry in value]
-    if kind is str and type(value) is str:
+    if isinstance(kind, dict):
+        return value | _entries(value, kind, key)
+    if kind in _JSON_NAMES:  # first: nearly all values of 10,000 runs
+        return _plain(value, kind, key)
+    if is_dataclass(kind):
+        return kind(**_entries(value, types_of(kind), key))
+    if type(value) is not list:
+        raise MistypedError(key, value, "a list")
+    return [typed(entry, get_args(kind)[0], key) for entry in value]
+
+
+def _entries(value: Any, schema: Schema, key: str) -> dict[str, Any]:
+    """The entries that the schema has, but for those that are null."""
+    if type(value) is not dict:
+        raise MistypedError(key, value, "an object")
+    prefix = f"{key}." if key else ""
+    given = ((name, value.get(name), wanted) for name, wanted in schema.items())
+    return {name: typed(entry, wanted, prefix + name) for name, entry, wanted in given if entry is not None}
+
+
+def _plain(value: Any, kind: type, key: str) -> Any:
+    if type(value) is not kind:
+        # JSON has one kind of number: 1.0 may be written as 1. No count has more than 64 bits.
+        if not (kind is float and type(value) is int and -(2**63) < value < 2**63):
+            raise MistypedError(key, value, _JSON_NAMES[kind])
+    elif kind is str:
         return one_line(value)
-    # JSON has one kind of number: 1.0 may be written as 1. No count has more than 64 bits.
-    whole = type(value) is int and kind in (int, float) and -(2**63) < value < 2**63
-    if not whole and (type(value) is not kind or kind is int):
-        raise MistypedError(key, value, _JSON_NAMES[kind])
+    elif kind is int and not -(2**63) < value < 2**63:
+        raise MistypedError(key, value, _JSON_NAMES[int])
     return value

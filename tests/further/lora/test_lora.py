@@ -138,6 +138,7 @@ def test_adapters_are_no_model_to_train_and_merged_answer_as_the_trained_ones(fo
         load_model(settings, TOKENIZER)
 
 
+@pytest.mark.slow
 def test_quality_experiment_is_one_command(tmp_path: Path) -> None:
     environ = os.environ | {"PATH": PATH, "LOG_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     subprocess.run(["bash", "further/lora/quality.sh", "64"], cwd=REPO, env=environ, check=True)

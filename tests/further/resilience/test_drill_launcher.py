@@ -32,6 +32,7 @@ def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_killed_rank_is_started_again_in_the_same_job_and_folder(undisturbed: Path, tmp_path: Path) -> None:
     run = launched(tmp_path, "rank_killed", 0)
     (attempt,) = record(run)["attempts"]

@@ -180,6 +180,7 @@ def test_disk_that_is_full_at_a_save_is_the_cause_and_keeps_the_checkpoints_befo
     assert sorted(path.name for path in out.iterdir()) == ["checkpoint-10", "checkpoint-5"]
 
 
+@pytest.mark.slow
 def test_training_killed_ten_times_ends_with_the_same_weights(train: Train, undisturbed: Path, tmp_path: Path) -> None:
     moments = random.Random(20261122)
     whole_s = 1.5 * json.loads((undisturbed / "summary.json").read_text())["train_runtime_s"]

@@ -70,6 +70,7 @@ def test_top_rung_trains_as_the_textbook_when_sharded(method: str, folder: Path)
     assert any(name.endswith("Attention") for name in record(run)["sharding"]["own_modules"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher", "config"),
     [("ladder_torchrun", "fsdp_configs/full_shard.json"), ("ladder_deepspeed", "ds_configs/zero3.json")],

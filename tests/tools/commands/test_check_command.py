@@ -136,15 +136,16 @@ def test_broken_file_costs_only_its_own_line(written, make_run, logs, tmp_path, 
     make_run("r1")
     right, half = written("ada", *RIGHT), written("bob", "0.9")
     broken, missing = written("eve", text=README.replace("Value", "Figure")), str(tmp_path / "missing.md")
-    assert main(["grade", right, half, broken, missing, "--logs", str(logs), "--format", "csv"]) == 1
+    assert main(["check", right, half, broken, missing, "--logs", str(logs), "--format", "csv"]) == 1
     header, *rows = csv.reader(capsys.readouterr().out.splitlines())
     assert header == ["file", "tables", "right", "wrong", "not filled in", "problem"]
     assert rows[:2] == [[right, "1", "4", "0", "0", ""], [half, "1", "0", "1", "3", ""]]
     assert rows[2][:5] == [broken, "", "", "", ""]
     assert rows[2][5].startswith("line 3: the columns of Table 1 are not those of"), "the path has its own column"
     assert rows[3] == [missing, "", "", "", "", "cannot be read as text: No such file or directory"]
-    assert main(["grade", right, "--logs", str(logs)]) == 0
-    assert capsys.readouterr().out.split()[-5:] == [right, "1", "4", "0", "0"]
+    assert main(["grade", right, half, "--logs", str(logs)]) == 1, "the older name"
+    shown, said = capsys.readouterr()
+    assert "wrong in 1 file: Table 1, Train Loss (mean), Value" in shown and "`grade` is now `check`" in said
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
@@ -155,8 +156,8 @@ def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_watch
     os.chown(make_run("r2", {"start_time": "2026-11-21T09:50:00+00:00"}, {"train_loss": 0.6}), 54321, -1)
     root = pwd.getpwuid(0).pw_name
     mine, theirs, nobody = written(root, *RIGHT), written("54321", "0.6"), written("my_results", "0.6")
-    assert main(["grade", mine, theirs, "--logs", str(logs)]) == 0
-    assert main(["grade", nobody, "--logs", str(logs)]) == 1
+    assert main(["check", mine, theirs, "--logs", str(logs)]) == 0
+    assert main(["check", nobody, "--format", "csv", "--logs", str(logs)]) == 1
     assert f"named after no owner of runs; expected one of 54321.md, {root}.md" in capsys.readouterr().out
     assert main(["watch", "--once", "--recent", "1e6", "--logs", str(logs)]) == 0
     assert {root, "54321"} < set(capsys.readouterr().out.split())

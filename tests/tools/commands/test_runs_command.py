@@ -79,7 +79,7 @@ def test_exercise_after_logs_is_said_to_belong_before_it(capsys):
 
 def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(make_run, capsys) -> None:
     run = make_run("20261121-094500-j1")
-    assert main(["summary", str(run)]) == 0
+    assert main(["runs", str(run)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "loss: 2.2500 in the last tenth of the steps, 1.7790 in the last evaluation",
         "speed: 11.80 samples/s, 1,355.9 ms per step",
@@ -89,7 +89,7 @@ def test_completed_run_is_a_few_lines_and_a_failed_one_says_where_to_read_on(mak
     ]
     nothing = {"steps.csv": None, "gpu_memory.csv": None, "cpu_memory.txt": None, "train.out": "error: no\n"}
     run = make_run("20261121-094500-j2", {"state": "failed", "exit_code": 1}, summary=None, **nothing)
-    assert main(["summary", str(run)]) == 0
+    assert main(["runs", str(run)]) == 0
     assert capsys.readouterr() == (f"evidence: {run}\nnext: less {run}/train.out\n", "")
 
 

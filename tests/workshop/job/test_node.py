@@ -10,6 +10,8 @@ import pytest
 from tests.launching import PATH, REPO, program, wait_until
 from tests.leftovers import processes_of
 
+pytestmark = pytest.mark.long
+
 LOGGERS = {
     "GPU_LOGGER": "nvidia-smi --query-gpu=timestamp,memory.used --format=csv -lms 100",
     "CPU_LOGGER": "psrecord --include-children --interval 1",

@@ -13,6 +13,8 @@ from tests.launching import REPO, losses, record, tiny_profile, wait_until
 from tests.leftovers import commands_with, leftovers, processes_of, with_own_shm
 from workshop.job.outcome import NO_END
 
+pytestmark = pytest.mark.long
+
 # The drill waits after step 12 of the first attempt, to be killed there.
 STEPS = 20
 SETTINGS = {
@@ -70,7 +72,11 @@ def ended(job: subprocess.Popen[str], run: Path) -> tuple[int, str, int]:
 
 @pytest.mark.parametrize(
     ("script", "ranks", "first", "second", "code"),
-    [(ZERO, 2, LAUNCH, RUNNER, 137), (FSDP, 1, TORCHRUN, NODE, 137), (ZERO, 2, NODE, LAUNCH, 1)],
+    [
+        (ZERO, 2, LAUNCH, RUNNER, 137),
+        (FSDP, 1, TORCHRUN, NODE, 137),
+        pytest.param(ZERO, 2, NODE, LAUNCH, 1, marks=pytest.mark.slow),
+    ],
     ids=["launch.py, deepspeed", "torchrun, node", "node, launch.py"],
 )
 def test_ranks_do_not_outlive_their_launcher(

@@ -13,6 +13,8 @@ from tests.launching import PATH, REPO, only_run, program, tiny_profile
 from tests.leftovers import leftovers
 from workshop.job.outcome import NO_END, NOT_BEGUN
 
+pytestmark = pytest.mark.long
+
 # In a training that is a line of bash. `$PPID` is the node's process; the supervisor is LAUNCHER_PID.
 SAVES = "echo saves >> .control;"
 FINISHED = "echo finished >> .control"
