@@ -65,6 +65,7 @@ def torch(facts: dict[str, Any]) -> Finding:
 
 def operators() -> Finding:
     """Check DeepSpeed's operators for this device, and the compilers that they need."""
+    import deepspeed  # noqa: F401  a broken installation is an error, whatever is compiled
     from torch.utils.cpp_extension import CUDA_HOME
 
     from workshop.kernels import operators
