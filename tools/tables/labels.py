@@ -21,12 +21,11 @@ from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.markdown import Table, cells_named, is_blank, read_tables
 from workshop.run_folder.exercises import FURTHER, REPO
 
-# Settings that tiny.env changes: tables of tiny runs have no conditions on them.
+# Settings that tiny.env changes: a tiny run meets every condition on them.
 SIZES = {
     *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
     *("precision", "epochs"),
 }
-TINY_CAPTION_END = " (tiny runs)*"
 _WORDS = Path(__file__).with_name("words.toml")
 # The speed ladder's rungs, by their names in labels: "1 bf16", "variant: float8", "peer: trl padded".
 RUNGS = {
@@ -49,13 +48,11 @@ class Label:
         figure: None if no label names one.
         where: conditions on the run, see Run.fact.
         std: the figure's standard deviation over the repeats, in place of its median.
-        tiny: the label in a table about tiny runs: without the size that it names.
     """
 
     figure: Figure | None = None
     where: Where = field(default_factory=dict)
     std: bool = False
-    tiny: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,14 +60,15 @@ class Dictionary:
     """A tables.toml.
 
     Attributes:
-        tables: by number: the exercises whose runs fill the table, and conditions on all of its runs.
-        labels: a pattern for each, the label as written there, its meaning.
+        tables: by number: the exercises whose runs fill the table, conditions on all of its runs, and the sizes that
+            its rows compare, also of tiny runs.
+        labels: a pattern and the meaning of each.
         predictions: by the question's number the cells that answer it: table, row and column of each.
         more_rows: by a generated table's number the labels of rows that no reference run fills.
     """
 
-    tables: dict[str, tuple[tuple[str, ...], Where]]
-    labels: list[tuple[re.Pattern, str, Label]]
+    tables: dict[str, tuple[tuple[str, ...], Where, list[str]]]
+    labels: list[tuple[re.Pattern, Label]]
     predictions: dict[str, list[tuple[str, str, str]]]
     more_rows: dict[str, list[list[str]]]
 
@@ -100,12 +98,13 @@ def _dictionary(path: Path) -> Dictionary:
     tables, labels = {}, []
     for block in content.get("tables", []):
         exercises, shared = block.pop("exercises", [path.parent.name]), block.pop("where", {})
-        tables |= {number: (tuple(exercises), where(number, shared | own)) for number, own in block.items()}
+        compares = block.pop("compares", [])
+        tables |= {number: (tuple(exercises), where(number, shared | own), compares) for number, own in block.items()}
     for label, means in content.get("labels", {}).items():
         figure = means.pop("figure", None)
         if figure not in (None, *FIGURES):
             raise InputError(f"{path}: {label!r}: unknown figure {figure!r}; `python -m tools fill --explain` has all")
-        labels.append((_pattern(label), label, Label(FIGURES.get(figure), where(label, means))))
+        labels.append((_pattern(label), Label(FIGURES.get(figure), where(label, means))))
     predictions = {
         question: [cell for place in places for cell in cells_named(place)]
         for question, places in content.get("predictions", {}).items()
@@ -114,7 +113,7 @@ def _dictionary(path: Path) -> Dictionary:
 
 
 def _pattern(label: str) -> re.Pattern:
-    """The pattern of a label with {conditions} and [sizes]; tables of tiny runs omit sizes."""
+    """The pattern of a label with {conditions} and [parts that may be left out]."""
     found = ""
     for part in re.split(r"(\{\w+\}|[\[\]])", label.casefold()):
         if part.startswith("{"):
@@ -136,14 +135,13 @@ def meaning(folder: Path, label: str) -> Label | None:
     """The meaning of a label of a table in this folder; None for an unknown label. `Tokens/s, std` is of `Tokens/s`."""
     name = normalised(label)
     for dictionary in (dictionary_of(folder), _dictionary(_WORDS)):
-        for pattern, written, found in dictionary.labels:
+        for pattern, found in dictionary.labels:
             if match := pattern.fullmatch(name):
                 texts = {key: text for key, text in match.groupdict().items() if text}
                 groups = {key: _FIELDS.get(key, _WHOLE)[1](text) for key, text in texts.items()}
-                tiny = re.sub(r"\[.*?\]", "", written).format_map(texts) or "tiny" if "[" in written else label
-                return replace(found, where=found.where | groups, tiny=tiny)
+                return replace(found, where=found.where | groups)
     figure = _FIGURE_OF.get(name.replace(", std", ""))
-    return Label(figure, std=", std" in name, tiny=label) if figure else None
+    return Label(figure, std=", std" in name) if figure else None
 
 
 def run_conditions(where: Where) -> Where:
@@ -174,7 +172,8 @@ def blank_tables(folder: Path) -> list[Table]:
         table, numbers = unknown[0], ", ".join(known)
         place = f"{table.path}:{table.header_line}: Table {table.number}"
         raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
-    tables = [replace(table, exercises=known[number][0], where=known[number][1]) for number, table in found.items()]
+    names = ("exercises", "where", "compares")
+    tables = [replace(table, **dict(zip(names, known[number], strict=True))) for number, table in found.items()]
     return sorted(tables, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
@@ -212,8 +211,8 @@ def blank_cells(table: Table) -> list[list[Label | None]]:
     # steps slower. Such runs are in no table that does not ask for them.
     shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | table.where
     if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
-        several = {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
-        shared = {key: wanted for key, wanted in shared.items() if key not in {*SIZES, "shared_gpu"}} | several
+        del shared["shared_gpu"]
+        shared |= {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
     shared |= {"tiny": table.tiny}
     count = table.label_columns
     columns = [_label(table, text, table.header_line) for text in table.header[count:]]
@@ -232,6 +231,8 @@ def blank_cells(table: Table) -> list[list[Label | None]]:
                 names = " / ".join(map(repr, [*row[:count], title]))
                 raise InputError(f"{table.path}:{line}: the labels {names} give {given}")
             where = reduce(operator.or_, [one.where for one in labels], shared)
+            if table.tiny:
+                where = {key: wanted for key, wanted in where.items() if key not in SIZES.difference(table.compares)}
             cells.append(Label(*figures.values(), where, any(one.std for one in labels)))
         found.append(cells)
     return found
@@ -242,37 +243,4 @@ def _label(table: Table, text: str, line: int) -> Label:
     if found is None:
         where = table.path.parent / "tables.toml"
         raise InputError(f"{table.path}:{line}: Table {table.number}: nothing fills the label {text!r}; see {where}")
-    return found
-
-
-def tiny_view(table: Table) -> Table:
-    """The table for tiny runs (tiny.env): the same figures, without the sizes of the real training.
-
-    Rows and columns that then ask for nothing new are left out.
-    """
-    labels = table.label_columns
-    model = re.compile(re.escape(table.where.get("model") or "(no model)"), re.IGNORECASE)
-    # What follows a title's first comma or colon is about the real runs: their GPUs, sizes and repeats.
-    title = re.split(": |, ", table.caption.removesuffix("*"))[0]
-    names = (", ".join(part for part in text.split(", ") if "examples" not in part) for text in table.header[:labels])
-    columns = [model.sub("tiny", name) for name in names]
-    columns += [_label(table, text, table.header_line).tiny for text in table.header[labels:]]
-    kept = [place for place, text in enumerate(columns) if place < labels or columns.index(text) == place]
-    rows: dict[tuple[str, ...], tuple[list[str], int]] = {}
-    for row, line in zip(table.rows, table.lines, strict=True):
-        names = [_label(table, text, line).tiny for text in row[:labels]]
-        rows.setdefault(tuple(names), ([*names, *row[labels:]], line))
-    caption = model.sub("tiny", title) + TINY_CAPTION_END
-    own_rows, lines = map(list, zip(*rows.values(), strict=True))
-    return replace(table, caption=caption, rows=own_rows, lines=lines, tiny=True).with_columns(columns, kept)
-
-
-def tiny_views(tables: Sequence[Table]) -> list[Table]:
-    """The tables for tiny runs, without those that repeat cells of earlier ones."""
-    found, known = [], set()
-    for view in map(tiny_view, tables):
-        cells = {(cell.figure.name, str(cell.where)) for row in blank_cells(view) for cell in row if cell}
-        if not cells <= known:
-            found.append(view)
-            known |= cells
     return found

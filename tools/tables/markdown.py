@@ -18,6 +18,7 @@ BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
 BLOCK_END = "<!-- end generated -->"
 BY_HAND, EXTRA = "?", "-"  # in a blank cell: the participant reads this figure; no must-do run gives it
 _BLANK = ("", BY_HAND, EXTRA)
+TINY_LINE = "tiny model: these are not BLOOM's figures"  # above tables that tiny runs fill
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,10 @@ class Table:
         header, separator: the two lines above the rows; header as cells, separator as written.
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
-        tiny: whether it is about tiny runs.
+        tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, where: of a blank table, whose runs fill it, and conditions on all of them (labels.py).
+        exercises, where, compares: of a blank table, whose runs fill it, conditions on all of them, and the sizes that
+            its rows compare (labels.py).
     """
 
     path: Path
@@ -48,6 +50,7 @@ class Table:
     generated: bool = False
     exercises: tuple[str, ...] = ()
     where: dict[str, Any] = field(default_factory=dict)
+    compares: Sequence[str] = ()
 
     @property
     def name(self) -> str:

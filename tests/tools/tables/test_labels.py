@@ -1,6 +1,7 @@
 """Every table is read, every label of it can be filled, and what a participant fills by hand is asked for."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,13 +14,10 @@ from tools.tables.fill import fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.labels import (
     SIZES,
-    TINY_CAPTION_END,
     blank_cells,
     blank_tables,
     dictionary_of,
     run_conditions,
-    tiny_view,
-    tiny_views,
 )
 from tools.tables.repository import exercise_folder, exercises
 
@@ -34,26 +32,17 @@ def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fa
 def test_every_table_of_the_toml_is_in_a_document():
     for exercise in exercises():
         content = tomllib.loads((exercise / "tables.toml").read_text())
-        numbers = {number for block in content["tables"] for number in block} - {"where", "exercises"}
+        numbers = {number for block in content["tables"] for number in block} - {"where", "exercises", "compares"}
         assert numbers == {table.number for table in blank_tables(exercise)}
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_check_knows(exercise, tmp_path):
-    compared = {"precision"} if exercise.name == "benchmark" else set()
+def test_tiny_run_meets_every_condition_on_a_size(exercise):
     for table in blank_tables(exercise):
-        cells = [cell for row in blank_cells(tiny_view(table)) for cell in row if cell]
-        assert cells and all(cell.where["tiny"] and not cell.where.keys() & (SIZES - compared) for cell in cells)
+        cells = [cell for row in blank_cells(replace(table, tiny=True)) for cell in row if cell]
+        sizes = SIZES.difference(table.compares)
+        assert cells and all(cell.where["tiny"] and not cell.where.keys() & sizes for cell in cells)
         assert "world_size" not in table.where or all("world_size" in cell.where for cell in cells), "also of one"
-    views = tiny_views(blank_tables(exercise))
-    (tmp_path / "my_results.md").write_text("\n\n".join(markdown.render(view) for view in views))
-    copies = markdown.read_tables(tmp_path / "my_results.md")
-    read, written = (
-        [(one.number, one.header, markdown.cells(one.separator), one.rows) for one in tables]
-        for tables in (copies, views)
-    )
-    assert read == written and all(len(header) == len(marks) for _, header, marks, _ in read)
-    assert all(copy.caption.endswith(TINY_CAPTION_END) for copy in copies)
 
 
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
@@ -107,13 +96,12 @@ TAUGHT = [folder for folder in exercises() if folder.name != "models"]
 
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)
-def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_runs(folder: Path) -> None:
+def test_figures_beside_the_predictions_are_cells_of_the_exercise(folder: Path) -> None:
     named = dictionary_of(folder).predictions
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
     for number, row, column in (cell for cells in named.values() for cell in cells):
         assert cell_at(fill(tables[number], []), row, column), (number, row, column)
-        assert cell_at(fill(tiny_view(tables[number]), []), row, column), (number, row, column)
 
 
 def test_check_asks_for_the_marked_cells_and_shows_predictions(make_run, logs, tmp_path, capsys) -> None:
