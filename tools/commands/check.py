@@ -14,8 +14,9 @@ from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
+from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
+from tools.logs.sources import evaluation_speeds
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.labels import normalised

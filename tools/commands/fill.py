@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
+from tools.tables.comparisons import FIGURES
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.labels import blank_tables, meaning
 from tools.tables.markdown import Table
@@ -39,8 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         for name, figure in FIGURES.items():
             in_commands = f"`{name}`" + (f", {figure.unit}" if figure.unit else "")
-            labels = f"**{'; '.join(figure.labels)}** ({in_commands})" if figure.labels else in_commands
-            print(f"- {labels}: {figure.definition}")
+            titles = "; ".join(filter(None, (figure.title, figure.also)))
+            print(f"- **{titles}** ({in_commands}): {figure.definition}")
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
@@ -90,10 +90,7 @@ def _where_read(tables: list[Table]) -> str:
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():
-        figure = FIGURES[name]
-        unsaid = figure.source == "summary.json" and figure.key not in figure.definition
-        key = f"; key `{figure.key}`" if unsaid else ""
-        lines.append(f"- **{'; '.join(names)}**: {figure.definition}{key}")
+        lines.append(f"- **{'; '.join(names)}**: {FIGURES[name].definition}")
     return "\n".join([*lines, "", "</details>"])
 
 

@@ -10,10 +10,10 @@ from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
-from tools.tables.comparisons import COMPARISONS
-from tools.tables.labels import Label, blank_cells, run_conditions
+from tools.tables.comparisons import Comparison
+from tools.tables.labels import Label, blank_cells
 from tools.tables.markdown import Table
-from tools.tables.selection import NOT_MEASURED, Selection
+from tools.tables.selection import NOT_MEASURED, Selection, run_conditions
 from workshop.run_folder.plural import counted
 
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure
@@ -111,8 +111,8 @@ def _cell(select: Selection, asked: Label) -> Cell:
     """A filled cell: its figure, or why there is none."""
     figure, value, select.used = asked.figure, None, []
     try:
-        if compare := COMPARISONS.get(figure.name):
-            value = compare(select, asked.where)
+        if isinstance(figure, Comparison):
+            value = figure.of(select, asked.where)
         else:
             value = over_repeats(select(asked.where), figure.name, asked.std)
         text = figure.written(value)

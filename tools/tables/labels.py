@@ -16,8 +16,9 @@ from functools import cache, reduce
 from pathlib import Path
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, Figure
+from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Where, is_fact
+from tools.tables.comparisons import FIGURES
 from tools.tables.markdown import Table, cells_named, is_blank, read_tables
 from workshop.run_folder.exercises import FURTHER, REPO
 
@@ -128,7 +129,7 @@ def normalised(label: str) -> str:
     return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
-_FIGURE_OF = {normalised(label): figure for figure in FIGURES.values() for label in figure.labels}
+_FIGURE_OF = {normalised(title): one for one in FIGURES.values() for title in (one.title, one.also) if title}
 
 
 def meaning(folder: Path, label: str) -> Label | None:
@@ -142,14 +143,6 @@ def meaning(folder: Path, label: str) -> Label | None:
                 return replace(found, where=found.where | groups)
     figure = _FIGURE_OF.get(name.replace(", std", ""))
     return Label(figure, std=", std" in name) if figure else None
-
-
-def run_conditions(where: Where) -> Where:
-    """Conditions on a run's facts: a stage and whether there is offload are together the name of a configuration."""
-    found = {key: wanted for key, wanted in where.items() if key not in ("stage", "offload")}
-    if (stage := where.get("stage")) is None:
-        return found
-    return found | {"config": f"zero{stage}{'_offload' if where.get('offload') else ''}"}
 
 
 def blank_tables(folder: Path) -> list[Table]:

@@ -5,11 +5,18 @@ from dataclasses import dataclass, field
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run, Where
-from tools.tables.labels import run_conditions
 from workshop.run_folder.plural import counted
 
 NOT_MEASURED = "not measured"
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
+
+
+def run_conditions(where: Where) -> Where:
+    """Conditions on a run's facts: a stage and whether there is offload are together the name of a configuration."""
+    found = {key: wanted for key, wanted in where.items() if key not in ("stage", "offload")}
+    if (stage := where.get("stage")) is None:
+        return found
+    return found | {"config": f"zero{stage}{'_offload' if where.get('offload') else ''}"}
 
 
 @dataclass

@@ -17,9 +17,9 @@ from tools.tables.labels import (
     blank_cells,
     blank_tables,
     dictionary_of,
-    run_conditions,
 )
 from tools.tables.repository import exercise_folder, exercises
+from tools.tables.selection import run_conditions
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
