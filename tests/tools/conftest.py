@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tools.tables.repository import ROOT
+from tools.tables.markdown import tables_in
 
 RECORD = {
     **{"exercise": "baseline", "experiment": "baseline", "config": None, "command": ["python", "train.py"]},
@@ -87,12 +86,15 @@ def make_run(logs: Path):
 
 @pytest.fixture
 def make_readme(tmp_path: Path):
-    """Writes baseline/README.md with the given text beside the baseline's tables.toml; gives its path."""
+    """Writes baseline/README.md with the given text, and a tables.py with its Table 1; gives the README's path."""
 
     def make(text: str) -> Path:
         (tmp_path / "baseline").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "baseline/tables.toml", tmp_path / "baseline")
         (tmp_path / "baseline/README.md").write_text(text)
+        rows = [row[0] for table in tables_in(text) if table.number == "1" for row in table.rows]
+        table = f'Table("1", "Summary", "Metric | Value", {rows}, lambda metric, _: (figure(metric), runs()))'
+        code = f"from tools.tables.table import Table, figure, runs\n\nTABLES = [{table}]\n"
+        (tmp_path / "baseline/tables.py").write_text(code)
         return tmp_path / "baseline/README.md"
 
     return make

@@ -19,8 +19,7 @@ from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
-from tools.tables.labels import normalised
-from tools.tables.markdown import BY_HAND, TINY_LINE, Table, read_tables
+from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
 from workshop.run_folder.plural import counted

@@ -10,8 +10,8 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
+from tools.tables.definitions import blank_tables, titles
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
-from tools.tables.labels import blank_tables, meaning
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
 
@@ -84,9 +84,8 @@ def _where_read(tables: list[Table]) -> str:
     """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
     labels: dict[str, dict[str, None]] = {}
     for table in tables:
-        for label in [*table.header, *(text for row in table.rows for text in row[: table.label_columns])]:
-            if (found := meaning(table.path.parent, label)) and found.figure:
-                labels.setdefault(found.figure.name, {})[label] = None
+        for name, found in titles(table).items():
+            labels.setdefault(name, {}).update(dict.fromkeys(found))
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():

@@ -12,8 +12,8 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.page.curves import OVER, charts
+from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
-from tools.tables.labels import blank_tables
 from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.run_folder.plural import counted

@@ -50,6 +50,7 @@ class Figure:
         decimals: digits after the point; YES_OR_NO; A_WORD, which is said in place of a figure.
         missing: what a cell shows where the run lacks it.
         definition: one line: what it is and which file it is from.
+        std: of repeats the standard deviation, not the median.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Figure:
     decimals: int | str = 0
     missing: str = "not recorded"
     definition: str = ""
+    std: bool = False
 
     def written(self, value: float | bool) -> str:
         """A figure as printed: thousands separators and the decimals, no unit."""

@@ -50,8 +50,8 @@ def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float =
 
 def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Value:
     """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
-    factor = ratio(name, {"offload": False}, equal_work=equal_work)
-    return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
+    factor = ratio(name, lambda where: where | {"config": where["config"].removesuffix("_offload")}, 1, 1, equal_work)
+    return lambda select, where: sign * (factor(select, where | {"config": f"{where['config']}_offload"}) - 1) * 100
 
 
 def _rung_below(where: Where) -> Where:

@@ -11,9 +11,9 @@ from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
-from tools.tables.labels import Label, blank_cells
+from tools.tables.definitions import blank_cells
 from tools.tables.markdown import Table
-from tools.tables.selection import NOT_MEASURED, Selection, run_conditions
+from tools.tables.selection import NOT_MEASURED, Selection
 from workshop.run_folder.plural import counted
 
 NOT_RECORDED = "not recorded"  # by runs that are older than the figure
@@ -99,7 +99,7 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     own = [run for run in runs if run.record.exercise in table.exercises]
     select = Selection(own)
-    cells = [[_cell(select, cell) if cell else None for cell in row] for row in blank_cells(table)]
+    cells = [[_cell(select, *cell) if cell else None for cell in row] for row in blank_cells(table)]
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
     if len(places) > 1:
         several = f"runs from several places: {', '.join(places)}"
@@ -107,14 +107,14 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     return FilledTable(table, cells, list(dict.fromkeys(select.notes)))
 
 
-def _cell(select: Selection, asked: Label) -> Cell:
+def _cell(select: Selection, figure: Figure, where: Where) -> Cell:
     """A filled cell: its figure, or why there is none."""
-    figure, value, select.used = asked.figure, None, []
+    value, select.used = None, []
     try:
         if isinstance(figure, Comparison):
-            value = figure.of(select, asked.where)
+            value = figure.of(select, where)
         else:
-            value = over_repeats(select(asked.where), figure.name, asked.std)
+            value = over_repeats(select(where), figure.name, figure.std)
         text = figure.written(value)
     except UnavailableError as missing:
         text, used = str(missing), select.used
@@ -136,7 +136,7 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -
     exercises = [table.path.parent.resolve().name for table in tables], sum((table.exercises for table in tables), ())
     own = next(filter(None, ([run for run in runs if run.record.exercise in names] for names in exercises)), [])
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
-    conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
+    conditions = [*{str(where): where for _, where in cells}.values()]
     counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))
     return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 

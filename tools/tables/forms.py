@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
+from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.labels import dictionary_of, normalised
-from tools.tables.markdown import BY_HAND, is_blank, section, tables_in
+from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
 from workshop.run_folder.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -94,7 +94,7 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
-    cells = dictionary_of(folder).predictions
+    cells = predictions(folder)
     for question, yours, *_ in typed:
         if not is_blank(yours):
             number = question.partition(".")[0]

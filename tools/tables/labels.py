@@ -12,21 +12,18 @@ import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.comparisons import FIGURES
-from tools.tables.markdown import Table, cells_named, is_blank, read_tables
+from tools.tables.markdown import Table, cells_named, normalised, read_tables
+from tools.tables.selection import run_conditions
+from tools.tables.table import Table as Definition
 from workshop.run_folder.exercises import FURTHER, REPO
 
-# Settings that tiny.env changes: a tiny run meets every condition on them.
-SIZES = {
-    *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
-    *("precision", "epochs"),
-}
 _WORDS = Path(__file__).with_name("words.toml")
 # The speed ladder's rungs, by their names in labels: "1 bf16", "variant: float8", "peer: trl padded".
 RUNGS = {
@@ -124,11 +121,6 @@ def _pattern(label: str) -> re.Pattern:
     return re.compile(found)
 
 
-def normalised(label: str) -> str:
-    """A label as it is looked up: markup, case and spacing do not change its meaning."""
-    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
-
-
 _FIGURE_OF = {normalised(title): one for one in FIGURES.values() for title in (one.title, one.also) if title}
 
 
@@ -165,8 +157,11 @@ def blank_tables(folder: Path) -> list[Table]:
         table, numbers = unknown[0], ", ".join(known)
         place = f"{table.path}:{table.header_line}: Table {table.number}"
         raise InputError(f"{place} is unknown; {folder / 'tables.toml'} has the tables {numbers or 'none'}")
-    names = ("exercises", "where", "compares")
-    tables = [replace(table, **dict(zip(names, known[number], strict=True))) for number, table in found.items()]
+    tables = []
+    for number, table in found.items():
+        exercises, where, compares = known[number]
+        asked = Definition(number, table.caption, "", (), partial(_value, table), where, exercises, compares)
+        tables.append(replace(table, exercises=exercises, definition=asked))
     return sorted(tables, key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
@@ -194,41 +189,20 @@ def _without_figures(table: Table, more_rows: Sequence[list[str]]) -> Table:
     return replace(table, rows=rows, lines=lines)
 
 
-def blank_cells(table: Table) -> list[list[Label | None]]:
-    """What every blank cell asks for, with a figure; None for other cells.
+def _value(table: Table, *texts: str) -> tuple[Figure, Where]:
+    """The figure and the conditions that the labels of a cell give together.
 
     Raises:
         InputError: a label means nothing, or a cell's labels give no figure or two; names file, line and label.
     """
-    # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
-    # steps slower. Such runs are in no table that does not ask for them.
-    shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | table.where
-    if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
-        del shared["shared_gpu"]
-        shared |= {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
-    shared |= {"tiny": table.tiny}
-    count = table.label_columns
-    columns = [_label(table, text, table.header_line) for text in table.header[count:]]
-    found = []
-    for row, line in zip(table.rows, table.lines, strict=True):
-        own = [_label(table, text, line) for text in row[:count]]
-        cells: list[Label | None] = [None] * count
-        for text, title, column in zip(row[count:], table.header[count:], columns, strict=True):
-            if not is_blank(text):
-                cells.append(None)
-                continue
-            labels = [*own, column]
-            figures = {one.figure.name: one.figure for one in labels if one.figure}
-            if len(figures) != 1:
-                given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
-                names = " / ".join(map(repr, [*row[:count], title]))
-                raise InputError(f"{table.path}:{line}: the labels {names} give {given}")
-            where = reduce(operator.or_, [one.where for one in labels], shared)
-            if table.tiny:
-                where = {key: wanted for key, wanted in where.items() if key not in SIZES.difference(table.compares)}
-            cells.append(Label(*figures.values(), where, any(one.std for one in labels)))
-        found.append(cells)
-    return found
+    labels = [_label(table, text, table.header_line) for text in texts]
+    figures = {one.figure.name: one.figure for one in labels if one.figure}
+    if len(figures) != 1:
+        given = "no figure" if not figures else f"two figures ({', '.join(sorted(figures))})"
+        raise InputError(f"{table.path}:{table.header_line}: the labels {' / '.join(texts)} give {given}")
+    (figure,) = figures.values()
+    where = reduce(operator.or_, [one.where for one in labels])
+    return replace(figure, std=any(one.std for one in labels)), run_conditions(where)
 
 
 def _label(table: Table, text: str, line: int) -> Label:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,7 @@ class Table:
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, where, compares: of a blank table, whose runs fill it, conditions on all of them, and the sizes that
-            its rows compare (labels.py).
+        exercises, definition: of a blank table, whose runs fill it, and what it asks for (table.py).
     """
 
     path: Path
@@ -49,8 +48,7 @@ class Table:
     tiny: bool = False
     generated: bool = False
     exercises: tuple[str, ...] = ()
-    where: dict[str, Any] = field(default_factory=dict)
-    compares: Sequence[str] = ()
+    definition: Any = None
 
     @property
     def name(self) -> str:
@@ -82,6 +80,11 @@ class Table:
 def is_blank(cell: str) -> bool:
     """Whether a cell of a definition is to be filled."""
     return cell in _BLANK
+
+
+def normalised(label: str) -> str:
+    """A label as it is looked up: markup, case and spacing do not change its meaning."""
+    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
 def cells(line: str) -> list[str]:

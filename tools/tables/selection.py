@@ -38,7 +38,7 @@ class Selection:
     def __call__(self, where: Where) -> list[Run]:
         """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
         if (key := str(where)) not in self.chosen:
-            self.chosen[key] = self._choose(run_conditions(where))
+            self.chosen[key] = self._choose(where)
         found = self.chosen[key]
         self.used += found
         completed = [run for run in found if run.state == "completed"]
