@@ -8,6 +8,7 @@ import pytest
 from tools.__main__ import main
 from tools.errors import InputError
 from tools.logs.run import is_fact
+from tools.logs.runs import find_runs
 from tools.tables import markdown
 from tools.tables.definitions import SIZES, blank_cells, blank_tables, predictions
 from tools.tables.fill import fill
@@ -88,11 +89,14 @@ def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(tmp_p
     assert len([cell for row in blank_cells(table) for cell in row if cell]) == 2
 
 
-def test_block_keeps_the_rows_that_define_it_and_prints_no_other_without_a_run() -> None:
-    table = next(table for table in blank_tables(exercise_folder("fsdp")) if table.number == "12")
+def test_block_has_no_row_and_no_column_without_a_recorded_figure(make_run, logs) -> None:
+    place = {"exercise": "fsdp", "config": "full_shard", "nodes": 2, "world_size": 2}
+    make_run("r1", place | {"settings": {"batch_size": 4, "grad_acc": 2}}, {"train/samples_per_second": 8.0})
+    (table,) = (table for table in blank_tables(exercise_folder("fsdp")) if table.number == "12")
+    filled = fill(table, find_runs(logs))
     assert ["8 nodes", *[""] * 7] in table.rows
-    rows = fill(table, []).markdown(recorded_only=True).splitlines()[4:]
-    assert [row.split(" |")[0] for row in rows] == ["| 1 node", "| 2 nodes", "| 4 nodes"]
+    printed = filled.markdown(recorded_only=True).splitlines()
+    assert "Peak allocated (GB)" not in printed[2] and [row.split(" |")[0] for row in printed[4:]] == ["| 2 nodes"]
 
 
 TAUGHT = [folder for folder in exercises() if folder.name != "models"]
