@@ -16,10 +16,6 @@ STRATEGIES = {
 BATCHES = {", 4 x 4": runs(batch_size=4, grad_acc=4), ", 16 x 1": runs(batch_size=16, grad_acc=1)}
 # Table 10b's 16 examples per GPU and step are in no other table.
 OTHER_BATCHES = runs(examples_per_gpu_step=NoneOf([16]))
-SCALING = (
-    "Total GPUs | Samples/s | Samples/s Scale Factor | Train Runtime (s) | Runtime Scale Factor | Train Loss (mean) | "
-    "Peak allocated (GB)"
-)
 
 
 def strategy(label: str, column: str) -> Asked:
@@ -40,42 +36,12 @@ def by_nodes(label: str, column: str) -> Asked:
     return figure(column), nodes(label)
 
 
-TABLES = [
-    Table(
-        "10",
-        "Strategies, one node with 4 GPUs",
-        "Strategy | Samples/s | Step time (ms) | Peak GPU Memory (MiB) | Mean GPU Memory (MiB) | "
-        "Peak CPU Memory, RSS (MiB) | GPU Utilization (%) | Train Loss (mean)",
-        STRATEGIES,
-        strategy,
-        OTHER_BATCHES | runs(nodes=1, world_size=4),
-    ),
-    Table(
-        "10b",
-        "The gap to DDP: 16 examples per GPU and step, in four micro-batches or in one",
-        "Strategy | Samples/s, 4 x 4 | Of DDP, 4 x 4 (%) | Peak allocated, 4 x 4 (MiB) | "
-        "Samples/s, 16 x 1 | Of DDP, 16 x 1 (%) | Peak allocated, 16 x 1 (MiB) | States (MiB)",
-        ["DDP", "FULL_SHARD", "SHARD_GRAD_OP"],
-        gap,
-        runs(nodes=1, world_size=4, precision="fp16"),
-    ),
-    Table(
-        "11",
-        "Multi-GPU, FULL_SHARD, single node",
-        f"Single node | {SCALING}",
-        ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"],
-        by_gpus,
-        OTHER_BATCHES | runs(config="full_shard", nodes=1),
-    ),
-    Table(
-        "12",
-        "Multi-node, FULL_SHARD, one GPU per node",
-        f"Nodes | {SCALING}",
-        ["1 node", "2 nodes", "4 nodes", "8 nodes"],
-        by_nodes,
-        OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1),
-    ),
-]
+TABLES = {
+    "10": Table(strategy, OTHER_BATCHES | runs(nodes=1, world_size=4)),
+    "10b": Table(gap, runs(nodes=1, world_size=4, precision="fp16")),
+    "11": Table(by_gpus, OTHER_BATCHES | runs(config="full_shard", nodes=1)),
+    "12": Table(by_nodes, OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
+}
 PREDICTIONS = {
     "1": ["10b | FULL_SHARD | Of DDP, 4 x 4 (%)", "10b | DDP; FULL_SHARD | Peak allocated, 4 x 4 (MiB)"],
     "2": ["10 | FULL_SHARD; SHARD_GRAD_OP | Samples/s", "10 | FULL_SHARD; SHARD_GRAD_OP | Peak GPU Memory (MiB)"],

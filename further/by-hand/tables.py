@@ -12,10 +12,6 @@ STRATEGIES = {
 }
 OPTIMIZERS = {"AdamW": runs(optimizer="adamw_torch_fused"), "Muon": runs(optimizer="muon")}
 WITHOUT_MUON = runs(optimizer=NoneOf(["muon"]))
-HEADER = (
-    "Strategy | All-reduce | All-gather | Reduce-scatter | Other collectives | Sent per rank (MiB) | Predicted (MiB) | "
-    "Between two nodes (MiB) | Step time (ms)"
-)
 
 
 def strategy(label: str, column: str) -> Asked:
@@ -34,49 +30,13 @@ def at_rate(label: str, column: str) -> Asked:
     return figure(column), OPTIMIZERS[optimizer] | runs(learning_rate=float(rate))
 
 
-TABLES = [
-    Table(
-        "21",
-        "What a step communicates, 4 GPUs",
-        HEADER,
-        STRATEGIES,
-        strategy,
-        WITHOUT_MUON | runs(world_size=4, grad_acc=1),
-    ),
-    Table(
-        "21b",
-        "The same on 2 GPUs",
-        HEADER,
-        [name for name in STRATEGIES if name != "HYBRID_SHARD"],
-        strategy,
-        WITHOUT_MUON | runs(world_size=2, grad_acc=1),
-    ),
-    Table(
-        "21c",
-        "4 GPUs, four micro-batches per step",
-        HEADER,
-        [name for name in STRATEGIES if name not in ("ZeRO-2", "ZeRO-3")],
-        strategy,
-        WITHOUT_MUON | runs(world_size=4, grad_acc=4),
-    ),
-    Table(
-        "21d",
-        "An optimizer of whole matrices: what it sends and holds, 2 GPUs, custom model",
-        "Strategy | All-reduce | All-gather | Sent per rank (MiB) | Predicted (MiB) | Optimizer states (MiB) | "
-        "Peak allocated (MiB) | Step time (ms)",
-        [f"{name}, {optimizer}" for name in ("DDP", "FULL_SHARD", "ZeRO-1", "ZeRO-2") for optimizer in OPTIMIZERS],
-        with_optimizer,
-        runs(model="simple-gpt", world_size=2, grad_acc=1),
-    ),
-    Table(
-        "21e",
-        "Does it learn more? SmolLM2-135M, 4,000 questions once, 16 examples per step, DDP on 2 GPUs",
-        "Optimizer, learning rate | Optimizer steps | Train Loss (mean) | Train loss (last tenth)",
-        [f"{optimizer}, {rate}" for optimizer in OPTIMIZERS for rate in ("5e-5", "2e-4")],
-        at_rate,
-        runs(model="smollm2-135m", world_size=2),
-    ),
-]
+TABLES = {
+    "21": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
+    "21b": Table(strategy, WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
+    "21c": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
+    "21d": Table(with_optimizer, runs(model="simple-gpt", world_size=2, grad_acc=1)),
+    "21e": Table(at_rate, runs(model="smollm2-135m", world_size=2)),
+}
 PREDICTIONS = {
     "1": ["21 | DDP; FULL_SHARD | Sent per rank (MiB)", "21c | DDP; FULL_SHARD | Sent per rank (MiB)"],
     "2": ["21 | DDP; ZeRO-1; ZeRO-2 | Predicted (MiB)"],

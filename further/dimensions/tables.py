@@ -28,13 +28,6 @@ STRATEGIES = {
 # Rows of one length: Table 26 has longer ones.
 SHORT = runs(max_length=512, gradient_checkpointing=False)
 LONG = runs(model="llama-3.2-1b", gradient_checkpointing=True)
-ON_TWO = ("Tensor parallel", "Tensor parallel, by position", "Context parallel", "Ulysses")
-PIPELINES = ("Pipeline, GPipe", "Pipeline, 1F1B", "Pipeline, interleaved")
-LONG_ROWS = ["FSDP", *ON_TWO, "Pipeline, interleaved"]
-HEADER = (
-    "Strategy | All-reduce | All-gather | Reduce-scatter | Sends | Other collectives | Sent per rank (MiB) | "
-    "Predicted (MiB) | Peak allocated (MiB) | Step time (ms) | Predicted bubble (%) | Largest stage (x mean)"
-)
 
 
 def strategy(label: str, column: str) -> Asked:
@@ -55,51 +48,13 @@ def by_length(label: str, column: str) -> Asked:
     return figure(f"{title}{unit}"), STRATEGIES[label] | runs(max_length=int(length.replace(",", "")))
 
 
-TABLES = [
-    Table(
-        "25",
-        "What the other dimensions cost, 2 GPUs",
-        HEADER,
-        [*ON_TWO, *PIPELINES],
-        strategy,
-        SHORT | runs(world_size=2),
-    ),
-    Table(
-        "25b",
-        "The same on 4 GPUs",
-        HEADER,
-        [name for name in STRATEGIES if name not in ("FSDP (EP_SIZE=1)", "Expert parallel")],
-        strategy,
-        SHORT | runs(world_size=4),
-    ),
-    Table(
-        "25c",
-        "A mixture of experts, 2 GPUs: OLMoE's shape with 4 of its 16 layers, rows of 128 tokens",
-        "Strategy | Other collectives | Sent per rank (MiB) | Predicted (MiB) | Peak allocated (MiB) | "
-        "Step time (ms) | Tokens/s | Fullest expert (x mean) | Fullest rank (x mean)",
-        [f"{name}, {rows} rows" for rows in (24, 96) for name in ("FSDP (EP_SIZE=1)", "Expert parallel")],
-        experts,
-        runs(world_size=2),
-    ),
-    Table(
-        "26",
-        "Long rows: 2 GPUs, Llama 3.2 1B, blocks recomputed, loss in chunks",
-        "Strategy | Peak allocated, 8,192 tokens (MiB) | Peak allocated, 32,768 tokens (MiB) | "
-        "Peak allocated, 131,072 tokens (MiB) | Step time, 8,192 tokens (ms) | Step time, 32,768 tokens (ms) | "
-        "Step time, 131,072 tokens (ms) | Tokens/s, 8,192 tokens | Tokens/s, 32,768 tokens | Tokens/s, 131,072 tokens",
-        LONG_ROWS,
-        by_length,
-        LONG | runs(world_size=2),
-    ),
-    Table(
-        "26b",
-        "The same on 4 GPUs",
-        "Strategy | Peak allocated, 131,072 tokens (MiB) | Step time, 131,072 tokens (ms) | Tokens/s, 131,072 tokens",
-        LONG_ROWS,
-        by_length,
-        LONG | runs(world_size=4),
-    ),
-]
+TABLES = {
+    "25": Table(strategy, SHORT | runs(world_size=2)),
+    "25b": Table(strategy, SHORT | runs(world_size=4)),
+    "25c": Table(experts, runs(world_size=2)),
+    "26": Table(by_length, LONG | runs(world_size=2)),
+    "26b": Table(by_length, LONG | runs(world_size=4)),
+}
 PREDICTIONS = {
     "1": ["25 | Tensor parallel | All-reduce; Sent per rank (MiB)", "25b | Tensor parallel | Sent per rank (MiB)"],
     "2": [

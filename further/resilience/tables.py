@@ -41,39 +41,9 @@ def save(label: str, column: str) -> Asked:
     return figure(column), runs(config=STATES[states], model=model, world_size=int(gpus))
 
 
-TABLES = [
-    Table(
-        "22",
-        "What goes wrong, DDP",
-        "Fault | State recorded | Steps lost | Seconds lost | Resumed from step | Loss equal | Largest loss difference",
-        FAULTS,
-        fault,
-        runs(config="ddp"),
-    ),
-    Table(
-        "22b",
-        "DDP, ZeRO and FSDP on 2 GPUs, BLOOM-560m",
-        "Strategy | Fault | State recorded | Steps lost | Seconds lost | Resumed from step | Largest loss difference | "
-        "Checkpoint time (s) | Checkpoint size (MiB)",
-        [
-            *(("DDP", label) for label in ("none", "rank killed", "preemption", "checkpoint truncated")),
-            *(("ZeRO-2", label) for label in ("none", "rank killed", "preemption")),
-            *(("FULL_SHARD", label) for label in ("none", "rank killed", "preemption")),
-            *(("asynchronous, 2", label) for label in ("none", "rank killed")),
-        ],
-        strategy_and_fault,
-        runs(model="bloom-560m", nodes=1, world_size=2),
-    ),
-    Table(
-        "22c",
-        "What a save costs: the rows say model, states, number of GPUs",
-        "States | Checkpoint size (MiB) | Stall per save (s) | Stall, last save (s) | Until on disk (s) | Samples/s",
-        [
-            *(f"llama-3.2-1b, {states}, {gpus}" for gpus in (2, 1) for states in STATES),
-            *(f"llama-3.1-8b, {states}, 2" for states in STATES),
-        ],
-        save,
-        runs(fault="none", nodes=1),
-    ),
-]
+TABLES = {
+    "22": Table(fault, runs(config="ddp")),
+    "22b": Table(strategy_and_fault, runs(model="bloom-560m", nodes=1, world_size=2)),
+    "22c": Table(save, runs(fault="none", nodes=1)),
+}
 PREDICTIONS = {"1": ["22 | rank killed | Steps lost"], "2": ["22 | preemption | Steps lost"]}

@@ -215,11 +215,6 @@ def _product(*factors: int | None) -> int | None:
     return math.prod(factors) if all(factors) else None
 
 
-def is_fact(name: str) -> bool:
-    """Whether tables can select by it."""
-    return hasattr(Run, name) or hasattr(RunRecord(), name.split(".")[0]) or name in SETTINGS
-
-
 @dataclass(frozen=True)
 class StepLog:
     """Columns of steps.csv, an entry per optimizer step (`Step` in workshop/run_folder/schema.py)."""

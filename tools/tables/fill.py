@@ -55,19 +55,19 @@ class FilledTable:
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
 
-        `recorded_only` leaves out rows and columns without a figure that was measured and recorded; of a generated
-        table, which would lose them, only the rows that tables.toml adds.
+        `recorded_only` leaves out rows and columns without a figure that was measured and recorded, but not of a table
+        that only a generated block has, which would lose them.
         """
         header, labels, rows = self.table.header, self.table.label_columns, []
-        for row, cells, line in zip(self.table.rows, self.cells, self.table.lines, strict=True):
+        recorded_only = recorded_only and not self.table.generated
+        for row, cells in zip(self.table.rows, self.cells, strict=True):
             if self.table.tiny and not any(cell and cell.text != NOT_MEASURED for cell in cells):
                 continue
             filled = zip(row, cells, strict=True)
             texts = [text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled]
-            defines = self.table.generated and line != self.table.header_line
-            if not recorded_only or defines or not _unrecorded(texts[labels:]):
+            if not recorded_only or not _unrecorded(texts[labels:]):
                 rows.append(texts)
-        if not recorded_only or self.table.generated:
+        if not recorded_only:
             return markdown.render(replace(self.table, rows=rows))
         kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
         return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))

@@ -85,7 +85,7 @@ def predictions_form(folder: Path) -> str:
 
 
 def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
-    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.toml names.
+    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
 
     Args:
         checked: the form's tables.

@@ -28,7 +28,7 @@ def exercise_folder(name: str) -> Path:
 
 def exercises(root: Path = ROOT) -> list[Path]:
     """The folders that have tables."""
-    return exercises_with("tables.*", root)
+    return exercises_with("tables.py", root)
 
 
 def documents(root: Path = ROOT) -> list[Path]:

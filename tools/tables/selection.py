@@ -11,14 +11,6 @@ NOT_MEASURED = "not measured"
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 
 
-def run_conditions(where: Where) -> Where:
-    """Conditions on a run's facts: a stage and whether there is offload are together the name of a configuration."""
-    found = {key: wanted for key, wanted in where.items() if key not in ("stage", "offload")}
-    if (stage := where.get("stage")) is None:
-        return found
-    return found | {"config": f"zero{stage}{'_offload' if where.get('offload') else ''}"}
-
-
 @dataclass
 class Selection:
     """The runs of a table's cells. Called with a cell's conditions, it gives a completed run for each REPEAT.

@@ -1,18 +1,19 @@
-"""What a table asks for: its rows and columns, and a function that gives the figure and the runs of each cell.
+"""What the tables of an exercise ask for: TABLES in its tables.py, by their numbers.
 
-The tables of an exercise are the list TABLES of its tables.py. A function such as
+Rows and columns are those of the documents. A function such as
 
     def strategy(row, column):
         return figure(column), STRATEGIES[row]
 
-gives for the labels of a row and a column a figure and conditions on the runs it is from, or a text.
+gives for the labels of a row and a column a figure and conditions on the runs it is from.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,40 +29,30 @@ RUNGS = {
     path.stem.replace("_", ": " if path.stem[0].isalpha() else " ", 1).replace("_", " "): path.stem
     for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env")
 }
-_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also)}
+_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also) if title}
 _EMPTY = Run(Path())
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of an exercise.
+    """What a table asks for; its rows and columns are those of the documents.
 
     Attributes:
-        number, title: of its caption, **Table 10** *Title*.
-        header: the names of the columns with ` | ` between them, first of those with the rows' labels.
-        rows: the label of each, several as a tuple.
-        value: from the labels of a row and a column to what the cell there asks for, or to a text.
+        value: from the labels of a row and a column to what the cell there asks for; None for a text.
         where: conditions on all of its runs.
         exercises: whose runs fill it; by default its own exercise's.
         compares: sizes that its rows compare, also of tiny runs.
     """
 
-    number: str
-    title: str
-    header: str
-    rows: Iterable[str | tuple[str, ...]]
-    value: Callable[..., Asked | str]
+    value: Callable[..., Asked | None]
     where: Where = field(default_factory=dict)
     exercises: Sequence[str] = ()
     compares: Sequence[str] = ()
 
     @property
-    def columns(self) -> list[str]:
-        return self.header.split(" | ")
-
-    @property
-    def labels(self) -> list[tuple[str, ...]]:
-        return [(row,) if isinstance(row, str) else row for row in self.rows]
+    def label_columns(self) -> int:
+        """How many columns label the rows."""
+        return len(signature(self.value).parameters) - 1
 
 
 def figure(title: str) -> Figure:

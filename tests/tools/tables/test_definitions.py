@@ -7,35 +7,20 @@ import pytest
 
 from tools.__main__ import main
 from tools.errors import InputError
-from tools.logs.run import is_fact
-from tools.logs.runs import find_runs
 from tools.tables import markdown
-from tools.tables.definitions import SIZES, blank_cells, blank_tables, predictions
+from tools.tables.definitions import SIZES, blank_cells, blank_tables, predictions, tables_py
 from tools.tables.fill import fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.repository import exercise_folder, exercises
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise):
-    for table in blank_tables(exercise):
-        for _, where in (cell for row in blank_cells(table) for cell in row if cell):
-            assert all(map(is_fact, where))
-
-
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_tables_of_the_documents_are_those_of_tables_py(exercise):
-    """A blank table may leave out rows; one in a generated block, which `report` checks, also columns."""
-    known, found = {table.number: table for table in blank_tables(exercise)}, set()
-    for written in [table for name in ("README.md", "RESULTS.md") for table in markdown.read_tables(exercise / name)]:
-        found.add(written.number)
-        if written.blank and not written.generated:
-            table, count = known[written.number], written.label_columns
-            assert (written.caption, written.header) == (table.caption, table.header)
-            assert markdown.cells(written.separator) == markdown.cells(table.separator)
-            rows = [row[:count] for row in written.rows]
-            assert [row[:count] for row in table.rows if row[:count] in rows] == rows
-    assert found == known.keys()
+def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_is_in_a_document(exercise):
+    tables = blank_tables(exercise)
+    assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
+    for table in tables:
+        assert table.label_columns == table.definition.label_columns
+        assert any(cell for row in blank_cells(table) for cell in row)
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
@@ -76,27 +61,26 @@ def test_broken_table_is_named_with_its_line(tmp_path, text, error):
         read(tmp_path, text)
 
 
-def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(tmp_path):
-    head = "**Table 2** *T*\n\n| Run | Peak GPU Memory (MiB) | Logits computed |\n|---|---|---|\n"
-    folder = tmp_path
-    (folder / "tables.toml").write_text('[[tables]]\n2 = {}\n[labels]\n"Stage {stage}" = {}\n"Logits computed" = {}\n')
-    (folder / "RESULTS.md").write_text(
-        f"<!-- generated: python -m tools fill x --plain -->\n\n{head}| Stage 1 | 21,658 | all |\n"
-        "| Stage 2 | not measured | none |\n\n<!-- end generated -->\n"
+def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
+    head = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n"
+    readme = make_readme(f"{head}| F1 (%) | ? |\n")
+    (readme.parent / "RESULTS.md").write_text(
+        "<!-- generated: python -m tools fill baseline --plain -->\n\n"
+        f"{head}| F1 (%) | 55.12 |\n| Energy (J) | not logged |\n\n{head.replace('1', '2')}| Samples/s | 11.80 |\n\n"
+        "<!-- end generated -->\n"
     )
-    (table,) = blank_tables(folder)
-    assert table.rows == [["Stage 1", "", "all"], ["Stage 2", "", "none"]]
-    assert len([cell for row in blank_cells(table) for cell in row if cell]) == 2
+    tables = blank_tables(readme.parent)
+    assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
+    (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
+    with pytest.raises(KeyError, match="77"):
+        blank_tables(readme.parent)
 
 
-def test_block_has_no_row_and_no_column_without_a_recorded_figure(make_run, logs) -> None:
-    place = {"exercise": "fsdp", "config": "full_shard", "nodes": 2, "world_size": 2}
-    make_run("r1", place | {"settings": {"batch_size": 4, "grad_acc": 2}}, {"train/samples_per_second": 8.0})
-    (table,) = (table for table in blank_tables(exercise_folder("fsdp")) if table.number == "12")
-    filled = fill(table, find_runs(logs))
-    assert ["8 nodes", *[""] * 7] in table.rows
-    printed = filled.markdown(recorded_only=True).splitlines()
-    assert "Peak allocated (GB)" not in printed[2] and [row.split(" |")[0] for row in printed[4:]] == ["| 2 nodes"]
+def test_block_has_no_row_of_the_blank_table_without_a_recorded_figure() -> None:
+    tables = {table.number: table for table in blank_tables(exercise_folder("fsdp"))}
+    rows = {number: fill(tables[number], []).markdown(recorded_only=True).splitlines()[4:] for number in ("10b", "12")}
+    assert rows["10b"] == []
+    assert [row.split(" |")[0] for row in rows["12"]] == ["| 1 node", "| 2 nodes", "| 4 nodes", "| 8 nodes"]
 
 
 TAUGHT = [folder for folder in exercises() if folder.name != "models"]
