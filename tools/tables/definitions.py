@@ -59,6 +59,7 @@ def predictions(folder: Path) -> dict[str, list[tuple[str, ...]]]:
 
 
 def tables_py(folder: Path) -> ModuleType:
+    """The exercise's tables.py, which no package holds."""
     spec = spec_from_file_location(f"tables of {folder.name}", folder / "tables.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -81,10 +82,10 @@ def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
         figure, where = asked.value(*labels, column)
         return figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
 
-    rows = (zip(row, table.header, strict=True) for row in table.rows)
+    count = asked.label_columns
     return [
-        [cell(labels, column) if is_blank(text) else None for text, column in row]
-        for row, labels in zip(rows, (row[: asked.label_columns] for row in table.rows), strict=True)
+        [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
+        for row in table.rows
     ]
 
 
