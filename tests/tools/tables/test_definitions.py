@@ -75,6 +75,14 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
         blank_tables(readme.parent)
 
 
+def test_unknown_label_is_a_traceback_with_its_line(make_readme):
+    (table,) = blank_tables(make_readme("**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| F3 (%) | |\n").parent)
+    with pytest.raises(KeyError, match=r"f3 \(%\)") as error:
+        fill(table, [])
+    line = error.traceback[-2]
+    assert (line.path.name, str(line.statement).strip()) == ("tables.py", "return figure(metric), runs()")
+
+
 def test_block_has_no_row_of_the_blank_table_without_a_recorded_figure() -> None:
     tables = {table.number: table for table in blank_tables(exercise_folder("fsdp"))}
     rows = {number: fill(tables[number], []).markdown(recorded_only=True).splitlines()[4:] for number in ("10b", "12")}
