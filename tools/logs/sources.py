@@ -76,6 +76,7 @@ def state_before_fault(run: Run) -> UnavailableError:
 
 
 def resumed_step(run: Run) -> int | UnavailableError | None:
+    """The step that the last attempt began with."""
     attempts = run.record.attempts
     return attempts[-1].resumed_step if attempts else UnavailableError("not resumed")
 
