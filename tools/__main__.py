@@ -23,7 +23,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "fill", "check"),
-    *("report", "plot", "profile", "page"),
+    *("report", "plot", "score", "profile", "page"),
 )
 # Older names, which printed documents have; for one version.
 _RENAMED = {"summary": "runs", "grade": "check"}

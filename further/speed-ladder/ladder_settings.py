@@ -27,6 +27,7 @@ class LadderSettings(Settings):
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: skip positions without a target
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # residual dtype between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
+    cuda_graph: bool = setting(boolean, False)  # launch a micro-batch's kernels by one call; one GPU
     float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
     data_workers: int = setting(count, 0)  # processes that make the next batches; 0: the training's process
 
@@ -46,6 +47,9 @@ class LadderSettings(Settings):
             )
         if self.float8 != "none" and not self.bf16:
             raise InputError(f"FLOAT8={self.float8}: what is not float8 is bf16; expected BF16=true FP16=false")
+        if self.cuda_graph and (self.gradient_checkpointing or self.padding == "dynamic"):
+            other = "GRADIENT_CHECKPOINTING=true" if self.gradient_checkpointing else "PADDING=dynamic"
+            raise InputError(f"CUDA_GRAPH=true and {other}: a graph repeats one step; expected one of them left out")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
@@ -66,6 +70,9 @@ class LadderSettings(Settings):
 
     def check_with(self, found: Configuration) -> None:
         config = found.values
+        if self.cuda_graph:
+            why = "its collectives and hooks are not part of a graph"
+            raise InputError(f"CUDA_GRAPH=true: {self.config} shards or copies the model, and {why}; expected one GPU")
         zero, deepcompile = config.get("zero_optimization"), config.get("compile", {}).get("deepcompile")
         if zero and self.float8 != "none":
             raise InputError(f"FLOAT8={self.float8}: {self.config} is DeepSpeed's; expected FSDP2, DDP or one GPU")
@@ -84,7 +91,7 @@ class LadderSettings(Settings):
     def switches(self) -> str:
         """Settings that change the model, as in "ATTENTION=flex PACKING=true"; "" for none."""
         usual = {item.name: item.default for item in fields(self)}
-        names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile")
+        names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile", "cuda_graph")
         on = [name for name in names if getattr(self, name) != usual[name]]
         return " ".join(f"{name.upper()}={str(getattr(self, name)).lower()}" for name in on)
 
@@ -116,6 +123,8 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
     if settings.attention in GPU_KERNELS and not gpu:
         name = f"ATTENTION={settings.attention}"
         lines += [f"warning: {name} needs a GPU to train and there is none; using sdpa, which computes the same"]
+    if settings.cuda_graph and not gpu:
+        lines += ["warning: CUDA_GRAPH=true needs a GPU and there is none; steps run as usual"]
     if settings.stream == "bf16" and not settings.bf16:
         lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
     if os.environ.get("RANK", "0") == "0":

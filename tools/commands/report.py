@@ -24,7 +24,7 @@ from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import markdown
 
 # Commands that only read and print: a README must not be able to start anything else.
-_ALLOWED = ("fill", "plot", "plan", "profile", "runs", "report --folders")
+_ALLOWED = ("fill", "plot", "score", "plan", "profile", "runs", "report --folders")
 _BLOCK = re.compile(
     rf"^(?P<start>[ \t]*{BLOCK_START.pattern}[ \t]*)$(?:\n[\s\S]*?^(?P<end>[ \t]*{BLOCK_END}[ \t]*)$)?",
     re.MULTILINE,
