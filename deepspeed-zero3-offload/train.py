@@ -20,7 +20,7 @@ from workshop.training.models import find_gpu, load_model
 
 def main() -> None:
     settings = Settings.from_environment()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--model-name", default=settings.model_name, help="hub name, or a shape with MODEL_INIT=random")
     parser.add_argument("--steps", dest="max_steps", type=int, default=settings.max_steps, help="0: whole epochs")
     settings = replace(settings, **vars(parser.parse_args()))

@@ -70,8 +70,8 @@ class DimensionSettings(ByHandSettings):
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
 
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        _, size = self.layout(world_size())
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        _, size = self.layout(world_size(environ))
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
         if self.model_name == MODEL_NAME and self.dimension != "ep":

@@ -1,6 +1,7 @@
 """The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,13 +57,13 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        if self.rung.startswith("peer_") != (os.environ["LAUNCHER"] == "peers.slurm"):
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        if self.rung.startswith("peer_") != (environ["LAUNCHER"] == "peers.slurm"):
             raise InputError(
-                f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
+                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
-        return super().check_config(exercise)
+        return super().check_config(exercise, environ)
 
     def check_with(self, found: Configuration) -> None:
         config = found.values

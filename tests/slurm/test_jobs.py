@@ -22,7 +22,8 @@ cd {REPO}/fsdp && unset OMP_NUM_THREADS && exec bash -c '
 source ../workshop/launch.sh
 start_run
 echo "threads of a process: $OMP_NUM_THREADS"
-launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)
+exec python -m workshop.job.supervisor bash -c "
+    echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)
     echo finished >> \\$RUN_DIR/.control"
 ' multi_node.slurm
 """

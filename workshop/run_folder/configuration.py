@@ -12,13 +12,6 @@ from workshop.run_folder import deepspeed_config, fsdp_config
 from workshop.run_folder.errors import InputError
 from workshop.run_folder.json_file import checked, read_json
 
-BY_HAND = "by-hand"
-# Whether an exercise, or a script of by-hand, takes DeepSpeed's files; the others take both kinds.
-TAKES_DEEPSPEED = {
-    **dict.fromkeys(("deepspeed-single-gpu", "deepspeed-multi-gpu", "deepspeed-zero3-offload", "benchmark"), True),
-    **{"fsdp": False, f"{BY_HAND}/zero.py": True, f"{BY_HAND}/fsdp.py": False},
-}
-
 
 @dataclass(frozen=True)
 class Configuration:
@@ -45,7 +38,8 @@ def read_configuration(
     path: Path,
     settings: Mapping[str, Any],
     world_size: int,
-    exercise: str = "",
+    takes: str = "any",
+    trainer: bool = True,
     model: Mapping[str, Any] | None = None,
     found: dict[str, Any] | None = None,
 ) -> Configuration:
@@ -53,7 +47,7 @@ def read_configuration(
 
     Args:
         settings: by their names in small letters, as in run.json.
-        exercise: its folder's name; of by-hand with the script, as far as it is known.
+        takes: deepspeed, fsdp or any: what its script takes; trainer: it trains with the Trainer.
         model: its config.json, as far as it is known.
         found: what the file will have; None: what it has.
 
@@ -62,16 +56,15 @@ def read_configuration(
     """
     found = read_json(path) if found is None else found
     is_deepspeed = bool(found.keys() & (deepspeed_config.KINDS.keys() - fsdp_config.COMMON.keys()))
-    if is_deepspeed != TAKES_DEEPSPEED.get(exercise, is_deepspeed):
+    if takes == ("fsdp" if is_deepspeed else "deepspeed"):
         expected = (
             "one of FSDP, as of fsdp_configs/" if is_deepspeed else "one with zero_optimization, as of ds_configs/"
         )
         raise InputError(f"{path}: {'a' if is_deepspeed else 'no'} file of DeepSpeed; expected {expected}")
-    by_hand = exercise.startswith(BY_HAND)
     if is_deepspeed:
-        values, notes = deepspeed_config.read(path, found, settings, world_size, trainer=not by_hand)
+        values, notes = deepspeed_config.read(path, found, settings, world_size, trainer)
         return Configuration(True, values, tuple(notes))
-    if by_hand:
+    if not trainer:
         values = checked(path, found, fsdp_config.BY_HAND)
         if "reshard_after_forward" not in values:
             raise InputError(f"{path}: found no reshard_after_forward, expected true or false")

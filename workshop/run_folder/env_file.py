@@ -39,5 +39,8 @@ def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
         command, cwd=path.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
+        *_, last = ["", *answer.stderr.strip().splitlines()]
+        if last.startswith("error: "):  # its own
+            raise InputError(last.removeprefix("error: "))
         raise InputError(f"{path}: bash cannot read it: {answer.stderr.strip()[-1000:]}")
     return dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)

@@ -8,15 +8,15 @@ in env_vars.sh that nothing reads is an error, and so is a value that does not f
 """
 
 import ctypes
+import importlib
 import os
 import re
-import runpy
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
-from functools import cache
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Self
@@ -25,7 +25,7 @@ from workshop.run_folder.checkpoints import is_of
 from workshop.run_folder.configuration import Configuration, read_configuration
 from workshop.run_folder.env_file import assignments
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import exercises_with
+from workshop.run_folder.exercises import declared, readers_only, repository_of
 from workshop.run_folder.model_file import model_file, most_positions
 from workshop.run_folder.printable import one_line
 
@@ -33,10 +33,6 @@ from workshop.run_folder.printable import one_line
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
 # Read by the libraries themselves.
 LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
-
-# Settings that only further/speed-ladder/ has: another exercise would leave them without effect.
-LADDER_NAMES = ("RUNG", "ATTENTION", "PACKING", "LOSS", "LOSS_CHUNK", "LOGITS", "STREAM", "COMPILE")
-LADDER_NAMES += ("DATA_WORKERS", "FLOAT8")
 
 
 def is_tiny(model_name: str) -> bool:
@@ -169,12 +165,9 @@ class Settings:
         """
         lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
-        for name in LADDER_NAMES:
+        for name, readers in readers_only().items():
             if environ.get(name) and name not in names:
-                raise InputError(
-                    f"{name}={environ[name]}: only the speed ladder reads it; expected it to be unset, or one of "
-                    "further/speed-ladder/'s launchers, which take DDP, FSDP and ZeRO configurations too"
-                )
+                raise InputError(f"{name}={environ[name]}: only {readers} reads it; expected it to be unset")
         values = {}
         for item in fields(cls):
             name = item.name.upper()
@@ -214,14 +207,25 @@ class Settings:
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        """Return the configuration that is trained; None without one. Raises InputError for mistakes in its file.
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        """Return the configuration that is trained; None without one, or for a rule of weak scaling.
 
-        Args: exercise: its folder's name; "": the current one's.
+        Args: exercise: its folder; environ: the job's. Raises InputError for a mistake in the file, or for a script
+            that takes no configuration, or needs one.
         """
-        if not self.config:
+        facts, script = declared(exercise), started_script(exercise, environ)
+        takes = facts.takes(script)
+        if facts.scripts and script not in facts.scripts:
+            raise InputError(f"script '{script}': expected {' or '.join(facts.scripts)}")
+        if takes == "none" and self.config:
+            raise InputError(f"{script} has no configuration, but '{self.config}' was given")
+        if takes in ("deepspeed", "fsdp") and not self.config:
+            files = sorted(str(file.relative_to(exercise)) for file in exercise.glob("*_configs/*.json"))
+            array = ", or a job array, whose tasks are lines of submit.txt" * facts.has_array
+            raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
+        if not self.config or takes == "rule":
             return None
-        found = configuration(self, exercise)
+        found = configuration(self, script, world_size(environ), exercise)
         self.check_with(found)
         return found
 
@@ -275,14 +279,18 @@ class Settings:
         return values
 
 
-@cache
 def settings_class(exercise: Path) -> type[Settings]:
-    """Return the exercise's settings class: the last one of its *settings.py, else the workshop's."""
-    sys.path += map(str, exercises_with("*settings.py"))  # one may build on another's
-    for path in exercise.glob("*settings.py"):
-        kinds = [kind for kind in runpy.run_path(str(path), run_name=path.stem).values() if isinstance(kind, type)]
-        return [kind for kind in kinds if issubclass(kind, Settings) and kind.__module__ == path.stem][-1]
-    return Settings
+    """Return the settings class that an exercise declares, else the workshop's."""
+    facts = declared(exercise)
+    module, _, name = facts.settings.rpartition(".")
+    if not module:
+        return Settings
+    before = list(sys.path)
+    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        sys.path[:] = before
 
 
 def defaults() -> dict[str, Any]:
@@ -290,29 +298,40 @@ def defaults() -> dict[str, Any]:
     return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
 
 
-def world_size() -> int:
+def world_size(environ: Mapping[str, str] = os.environ) -> int:
     """Return the number of training processes; before they start, as the launcher counts them."""
-    nodes, per_node = (int(os.environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-    return int(os.environ.get("WORLD_SIZE", nodes * per_node))
+    nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(environ.get("WORLD_SIZE", nodes * per_node))
 
 
-def has_gpu() -> bool:
+def started_script(exercise: Path, environ: Mapping[str, str]) -> str:
+    """Return the Python file that the job's launcher starts."""
+    if not (launcher := environ.get("LAUNCHER")):
+        return "train.py"
+    return declared(exercise).launcher(launcher).script_of(shlex.split(environ["LAUNCHER_ARGUMENTS"]))
+
+
+def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether there is an NVIDIA driver, without importing PyTorch, which takes seconds."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
         return False
-    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
+    return environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
 
 
-def configuration(settings: Settings, exercise: str = "", ranks: int = 0) -> Configuration:
+def configuration(
+    settings: Settings, script: str = "train.py", ranks: int = 0, exercise: Path = Path()
+) -> Configuration:
     """Return the launcher's configuration, DeepSpeed's or FSDP's, without importing torch.
 
     Raises InputError naming the file and the key for what is not trained as it is written.
     """
-    known, exercise = vars(settings), exercise or Path.cwd().name
+    known, facts = vars(settings), declared(exercise.absolute())
     model = model_file(known.get("model_name", ""))
-    return read_configuration(Path(settings.config), known, ranks or world_size(), exercise, model)
+    return read_configuration(
+        Path(settings.config), known, ranks or world_size(), facts.takes(script), facts.trainer, model
+    )
 
 
 if __name__ == "__main__":

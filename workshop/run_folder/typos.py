@@ -8,8 +8,8 @@ from difflib import get_close_matches
 
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import REPO, exercises_with
-from workshop.run_folder.settings import LADDER_NAMES, LAUNCHER_NAMES, defaults
+from workshop.run_folder.exercises import REPO, exercises_with, readers_only
+from workshop.run_folder.settings import LAUNCHER_NAMES, defaults
 
 # Read by the launchers before any env_vars.sh, which therefore cannot set them.
 _OF_LAUNCHERS = {"GPUS_PER_NODE", "EMULATED_NODES", "DS_CONFIG", "FABRIC_TIMEOUT_S", "WORKSHOP_VENV"}
@@ -37,7 +37,7 @@ def setting_names() -> set[str]:
     """Return every variable that an exercise reads: settings, and exports of an env_vars.sh or tiny.env."""
     files = [folder / "env_vars.sh" for folder in exercises_with("env_vars.sh")]
     files += [REPO / "tiny.env", REPO / "cluster.env.example"]
-    return {*defaults(), *LAUNCHER_NAMES, *LADDER_NAMES, *_OF_LAUNCHERS}.union(*map(exported, files))
+    return {*defaults(), *LAUNCHER_NAMES, *readers_only(), *_OF_LAUNCHERS}.union(*map(exported, files))
 
 
 def check_shell(shell: Mapping[str, str]) -> None:

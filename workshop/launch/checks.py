@@ -1,14 +1,13 @@
-"""`python -m workshop.job.preflight`: a launcher's checks before it makes a run folder, without importing torch.
+"""Checks before there is a run folder, without importing torch.
 
 This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
 exercise's settings and its configuration file.
 """
 
-import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +15,9 @@ from pathlib import Path
 from workshop.run_folder.checkpoints import checkpoints, is_of
 from workshop.run_folder.env_file import exported
 from workshop.run_folder.errors import InputError, no_package
-from workshop.run_folder.exercises import reads_argument
+from workshop.run_folder.exercises import Launcher, declared
 from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import count, has_gpu, settings_class
+from workshop.run_folder.settings import count, has_gpu, settings_class, started_script, world_size
 from workshop.run_folder.slurm_job import job_line
 from workshop.run_folder.typos import check_shell
 
@@ -32,14 +31,39 @@ def check(shell: Mapping[str, str]) -> None:
     check_shell(shell)
 
 
-def check_arguments(shell: Mapping[str, str]) -> None:
+def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
     """Raises InputError for one that the launcher does not read: `baseline.slurm --time=1:00:00` has no effect."""
-    launcher, number = Path(shell["LAUNCHER"]), len(shlex.split(shell["LAUNCHER_ARGUMENTS"]))
-    if number and launcher.is_file() and not reads_argument(launcher, number):
+    if arguments and not launcher.reads(len(arguments)):
         raise InputError(
-            f"{launcher} {shell['LAUNCHER_ARGUMENTS']}: nothing reads argument {number}; expected sbatch's options and "
-            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {launcher}"
+            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
+            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
         )
+
+
+def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
+    asked = options.get("MODEL_NAME", "tiny")
+    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
+        raise InputError(
+            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
+            "`unset MODEL_NAME` or leave the argument out"
+        )
+
+
+def check_world(environ: Mapping[str, str]) -> None:
+    """Raises InputError for more nodes or GPUs than the launcher can use: each would be a training of its own."""
+    exercise = declared(Path.cwd())
+    launcher, nodes = exercise.launcher(environ["LAUNCHER"]), int(environ["NNODES"])
+    gpus = world_size(environ)
+    optional = "config" in launcher.arguments and exercise.takes(started_script(Path.cwd(), environ)) == "any"
+    most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
+    if gpus > most_gpus:
+        one = f"{exercise.folder.name} trains on one GPU{' without a configuration' * optional}"
+        raise InputError(f"{one}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
+    if nodes > (launcher.most_nodes or nodes):
+        other = [name for name, one in exercise.launchers.items() if not one.most_nodes and not one.most_gpus]
+        one = f"{environ['LAUNCHER']} trains on one node, but this job has {nodes}"
+        raise InputError(f"{one}; expected --nodes=1, or a launcher for several: {' '.join(other)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> None:
@@ -50,9 +74,9 @@ def check_settings(shell: Mapping[str, str]) -> None:
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-    if not (found := settings.check_config()):
+    if not (found := settings.check_config(Path.cwd(), shell)):
         return
-    if found.needs_gpu and not has_gpu():
+    if found.needs_gpu and not has_gpu(shell):
         raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
     for note in found.notes:
         print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
@@ -98,10 +122,11 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
         )
 
 
-if __name__ == "__main__":
-    check(os.environ)
-    check_arguments(os.environ)
-    check_settings(os.environ)
-    check_output(os.environ)
-    warn_without_reporter(os.environ)
-    warn_if_changed(os.environ)
+def check_all(environ: Mapping[str, str]) -> None:
+    """Check the job's whole environment. Raises InputError."""
+    check(environ)
+    check_world(environ)
+    check_settings(environ)
+    check_output(environ)
+    warn_without_reporter(environ)
+    warn_if_changed(environ)
