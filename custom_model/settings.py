@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Kind, Settings, boolean, positive, real, setting
+from workshop.record.errors import InputError
+from workshop.settings.settings import Kind, Settings, boolean, positive, real, setting
 
 MODEL_NAME = "simple-gpt"
 

@@ -11,8 +11,8 @@ import pytest
 from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
-from workshop.run_folder.exercises import declared, exercises_with, of_day
-from workshop.run_folder.settings import Settings
+from workshop.record.exercises import declared, exercises_with, of_day
+from workshop.settings.settings import Settings
 
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import count, setting
+from workshop.record.errors import InputError
+from workshop.settings.settings import count, setting
 
 
 def launched_script(environ: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
-from workshop.run_folder.control import Control
-from workshop.run_folder.settings import configuration
+from workshop.record.control import Control
+from workshop.settings.settings import configuration
 from workshop.training.deepspeed import ask_cuda_for_free_memory, gradient_clipping
 from workshop.training.exit_process import end_process
 from workshop.training.models import load_model

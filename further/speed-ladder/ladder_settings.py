@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
+from workshop.record.errors import InputError
+from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
+from workshop.settings.configuration import Configuration
+from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")

@@ -24,11 +24,11 @@ from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import read_argument
 from tools.submit.submitted import read_as_job
 from workshop.kernels import operators
-from workshop.run_folder import deepspeed_config
-from workshop.run_folder import settings as of_settings
-from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings import deepspeed_config
+from workshop.settings import settings as of_settings
+from workshop.settings.configuration import read_configuration
+from workshop.settings.settings import Settings
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
 EXERCISES = {"d": "deepspeed-multi-gpu", "f": "fsdp", "w": "deepspeed-multi-gpu"}

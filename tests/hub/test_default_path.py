@@ -99,7 +99,7 @@ ONLINE = """
 import os
 from pathlib import Path
 from workshop.data.encoding import load_tokenizer
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.data.sources import load_splits
 
 print(*map(len, load_splits("rajpurkar/squad").values()))

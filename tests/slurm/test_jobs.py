@@ -13,7 +13,7 @@ from submitting import Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
 from tests.launching import REPO, losses, record
-from workshop.run_folder import nccl_log
+from workshop.record import nccl_log
 
 pytestmark = pytest.mark.long
 

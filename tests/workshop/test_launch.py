@@ -16,7 +16,7 @@ import pytest
 from tests.launching import PATH, REPO, only_run, program, run, tiny_profile, wait_until
 from workshop.launch.__main__ import as_bash, whole_path
 from workshop.launch.rendezvous import world
-from workshop.run_folder.exercises import exercises_with
+from workshop.record.exercises import exercises_with
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"

@@ -22,12 +22,12 @@ from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
 from tools.tables.repository import ROOT
-from workshop.run_folder.configuration import read_rule
-from workshop.run_folder.exercises import declared
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown
-from workshop.run_folder.run_lines import MUST_DO
-from workshop.run_folder.settings import Settings
+from workshop.record.exercises import declared
+from workshop.record.plural import counted
+from workshop.record.printable import markdown
+from workshop.settings.configuration import read_rule
+from workshop.settings.run_lines import MUST_DO
+from workshop.settings.settings import Settings
 
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
 

@@ -14,12 +14,12 @@ from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import Strategy, Workload
 from tools.tables.repository import ROOT, exercise_folder
-from workshop.run_folder.attention import fastest_kernel
-from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.deepspeed_config import filled
-from workshop.run_folder.exercises import declared
-from workshop.run_folder.json_file import AUTO
-from workshop.run_folder.model_file import SHAPES, model_file, model_path, short_name
+from workshop.record.exercises import declared
+from workshop.settings.attention import fastest_kernel
+from workshop.settings.configuration import read_configuration
+from workshop.settings.deepspeed_config import filled
+from workshop.settings.json_file import AUTO
+from workshop.settings.model_file import SHAPES, model_file, model_path, short_name
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.

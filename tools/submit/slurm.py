@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.exercises import every_exercise
-from workshop.run_folder.slurm_job import job_line, told
+from workshop.record.exercises import every_exercise
+from workshop.record.slurm_job import job_line, told
+from workshop.settings.env_file import sourced
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended

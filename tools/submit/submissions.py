@@ -1,4 +1,4 @@
-"""Lines of submit.txt (workshop/run_folder/run_lines.py), checked, with what the shell overrides.
+"""Lines of submit.txt (workshop/settings/run_lines.py), checked, with what the shell overrides.
 
 A variable that is set in the shell wins, as it does over env_vars.sh: so `source tiny.env` turns every line into its
 tiny version.
@@ -12,11 +12,11 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from tools.errors import InputError, LogError
-from workshop.run_folder.env_file import exported
-from workshop.run_folder.exercises import REPO, Launcher, declared, exercises_with, find_exercise, of_day, repository_of
-from workshop.run_folder.run_lines import RunLine, by_name, read_line, read_lines
-from workshop.run_folder.settings import LIBRARY_PREFIXES, is_tiny, settings_class
-from workshop.run_folder.typos import check_shell
+from workshop.record.exercises import REPO, Launcher, declared, exercises_with, find_exercise, of_day, repository_of
+from workshop.settings.env_file import exported
+from workshop.settings.run_lines import RunLine, by_name, read_line, read_lines
+from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny, settings_class
+from workshop.settings.typos import check_shell
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")

@@ -10,11 +10,11 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import repository_of
-from workshop.run_folder.settings import Settings, defaults, settings_class
+from workshop.record.errors import utf8_lines
+from workshop.record.exercises import repository_of
+from workshop.settings.configuration import Configuration
+from workshop.settings.env_file import sourced
+from workshop.settings.settings import Settings, defaults, settings_class
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from huggingface_hub.constants import ENDPOINT
 
 from workshop.data.forms import is_path, name_and_slice
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 # Shipped with this repository: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "simple-gpt", "")

@@ -22,10 +22,10 @@ from huggingface_hub import constants
 
 from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.packaged_model import make_folder
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import REPO, declared, every_exercise, exercises_with, find_exercise, of_day
-from workshop.run_folder.run_lines import read_lines
+from workshop.record.errors import InputError
+from workshop.record.exercises import REPO, declared, every_exercise, exercises_with, find_exercise, of_day
+from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import read_lines
 
 GIB = 2**30
 

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder import deepspeed_config
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.json_file import read_json
-from workshop.run_folder.settings import has_gpu
+from workshop.record.errors import InputError
+from workshop.settings import deepspeed_config
+from workshop.settings.json_file import read_json
+from workshop.settings.settings import has_gpu
 
 EXERCISES = ("fused_adam", "cpu_adam")
 BUILD = "import sys; from deepspeed.ops.op_builder.all_ops import ALL_OPS; ALL_OPS[sys.argv[1]].jit_load(verbose=False)"

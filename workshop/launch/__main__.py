@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from workshop.launch import checks, rendezvous
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import Launcher, declared
-from workshop.run_folder.run_lines import by_name, read_lines
-from workshop.run_folder.slurm_job import job_line
+from workshop.record.errors import InputError
+from workshop.record.exercises import Launcher, declared
+from workshop.record.slurm_job import job_line
+from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import by_name, read_lines
 
 # Paths: also globs, and slices after a colon.
 PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")

@@ -12,14 +12,14 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
-from workshop.run_folder.checkpoints import checkpoints, is_of
-from workshop.run_folder.env_file import exported
-from workshop.run_folder.errors import InputError, no_package
-from workshop.run_folder.exercises import Launcher, declared
-from workshop.run_folder.printable import one_line
-from workshop.run_folder.settings import count, has_gpu, settings_class, started_script, world_size
-from workshop.run_folder.slurm_job import job_line
-from workshop.run_folder.typos import check_shell
+from workshop.record.checkpoints import checkpoints, is_of
+from workshop.record.errors import InputError, no_package
+from workshop.record.exercises import Launcher, declared
+from workshop.record.printable import one_line
+from workshop.record.slurm_job import job_line
+from workshop.settings.env_file import exported
+from workshop.settings.settings import count, has_gpu, settings_class, started_script, world_size
+from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import has_gpu
-from workshop.run_folder.slurm_job import told
+from workshop.record.errors import InputError
+from workshop.record.slurm_job import told
+from workshop.settings.settings import has_gpu
 
 
 def world(environ: Mapping[str, str]) -> dict[str, str]:

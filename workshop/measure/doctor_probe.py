@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from workshop.run_folder.settings import is_tiny
+from workshop.settings.settings import is_tiny
 
 Finding = tuple[str, str, str]  # status, text, fix
 

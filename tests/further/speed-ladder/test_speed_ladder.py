@@ -16,7 +16,7 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
 from workshop.kernels.operators import needed, of_file
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]

@@ -15,7 +15,7 @@ from tools.plan.timing import other_work, traffic
 from tools.plan.workload import Strategy, Workload
 from tools.plan.workload_of import of_settings, shape_name
 from tools.submit.submissions import known_settings
-from workshop.run_folder.exercises import REPO, readers_only
+from workshop.record.exercises import REPO, readers_only
 
 SETTINGS: dict[str, Any] = {
     **{"model_name": "bigscience/bloom-560m", "batch_size": 4, "grad_acc": 4},
