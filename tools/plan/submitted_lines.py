@@ -33,11 +33,11 @@ NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not sim
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers.
+    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or for a job array.
 
     Raises InputError for a setting that is not what it has to be, or a configuration that is not trained as written.
     """
-    if (script := submission.script) not in SCRIPTS:
+    if (script := submission.script) not in SCRIPTS or (submission.takes.array and not submission.arguments):
         return None
     # The checkpoint that it resumes from need not be there yet.
     settings, found = read_as_job(replace(submission, settings=submission.settings | {"RESUME_FROM": ""}))

@@ -8,13 +8,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workshop.launch import checks, rendezvous
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 
@@ -96,12 +97,12 @@ def comforts(environ: Mapping[str, str]) -> dict[str, str]:
     return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
 
 
-def compile_operators(environ: Mapping[str, str]) -> None:
-    """Compile DeepSpeed's operators on every node, before the run's clock and its loggers start."""
-    command = [sys.executable, "-m", "workshop.kernels.operators", environ["CONFIG"]]
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
     if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
         command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
-    if environ["CONFIG"] and subprocess.run(command, stdout=sys.stderr).returncode:
+    if names and subprocess.run(command, stdout=sys.stderr).returncode:
         sys.exit(1)
 
 
@@ -123,12 +124,12 @@ def main() -> None:
     environ = sourced(Path("env_vars.sh"), environ)
     os.environ.update(environ)  # for the libraries, which read theirs when they are imported
     environ |= rendezvous.shares(environ)
-    checks.check_all(environ)
+    found = checks.check_all(environ)
     environ |= comforts(environ)
     # Transformers would print that W&B is offline, even if it is not used; offline is the default.
     if environ.get("WANDB_MODE") == "offline":
         del environ["WANDB_MODE"]
-    compile_operators(environ)
+    compile_operators(operators_of(found.values) if found and found.is_deepspeed else [], environ)
     print(as_bash(before, environ))
 
 

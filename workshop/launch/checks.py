@@ -17,6 +17,7 @@ from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Launcher, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
+from workshop.settings.configuration import Configuration
 from workshop.settings.env_file import exported
 from workshop.settings.settings import count, has_gpu, settings_class, started_script, world_size
 from workshop.settings.typos import check_shell
@@ -66,8 +67,11 @@ def check_world(environ: Mapping[str, str]) -> None:
         raise InputError(f"{one}; expected --nodes=1, or a launcher for several: {' '.join(other)}")
 
 
-def check_settings(shell: Mapping[str, str]) -> None:
-    """Raises InputError for what the training would refuse at its start and can be checked without torch."""
+def check_settings(shell: Mapping[str, str]) -> Configuration | None:
+    """Return the configuration that is trained.
+
+    Raises InputError for what the training would refuse at its start and can be checked without torch.
+    """
     for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
         if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
             raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
@@ -75,11 +79,12 @@ def check_settings(shell: Mapping[str, str]) -> None:
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
     if not (found := settings.check_config(Path.cwd(), shell)):
-        return
+        return None
     if found.needs_gpu and not has_gpu(shell):
         raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
     for note in found.notes:
         print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
+    return found
 
 
 def warn_without_reporter(shell: Mapping[str, str]) -> None:
@@ -122,11 +127,12 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
         )
 
 
-def check_all(environ: Mapping[str, str]) -> None:
-    """Check the job's whole environment. Raises InputError."""
+def check_all(environ: Mapping[str, str]) -> Configuration | None:
+    """Check the job's whole environment; return the configuration that is trained. Raises InputError."""
     check(environ)
     check_world(environ)
-    check_settings(environ)
+    found = check_settings(environ)
     check_output(environ)
     warn_without_reporter(environ)
     warn_if_changed(environ)
+    return found

@@ -70,7 +70,7 @@ def operators() -> Finding:
 
     from workshop.kernels import operators
 
-    missing, name = operators.missing(operators.EXERCISES), operators.build_name()
+    missing, name = operators.missing(operators.EXERCISES), operators.folder().name
     lack = ""
     if shutil.which(os.environ.get("CXX", "c++")) is None:
         lack = "C++ compiler (c++) on PATH"

@@ -107,6 +107,18 @@ def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
     return config | {"zero_optimization": zero | sizes} if sizes else config
 
 
+def operators_of(config: dict[str, Any]) -> list[str]:
+    """Return DeepSpeed's compiled operators: of the optimizer, if it is not PyTorch's, and of DeepCompile."""
+    names = ["dc"] if config.get("compile", {}).get("deepcompile") else []
+    offloaded = "offload_optimizer" in config.get("zero_optimization", {})
+    if "optimizer" in config:
+        if not config["optimizer"].get("params", {}).get("torch_adam"):
+            names.append("cpu_adam" if offloaded else "fused_adam")
+    elif offloaded and config.get("zero_force_ds_cpu_optimizer", True):
+        names.append("cpu_adam")  # accelerate makes the Trainer's AdamW DeepSpeed's
+    return names
+
+
 def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
     """Translate old names as DeepSpeed does, and drop keys that are null."""
     new_names = {name.removeprefix("stage3_"): name for name in ZERO}

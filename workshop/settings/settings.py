@@ -315,7 +315,7 @@ def started_script(exercise: Path, environ: Mapping[str, str]) -> str:
     """Return the Python file that the job's launcher starts."""
     if not (launcher := environ.get("LAUNCHER")):
         return "train.py"
-    return declared(exercise).launcher(launcher).script_of(shlex.split(environ["LAUNCHER_ARGUMENTS"]))
+    return declared(exercise).launcher(launcher).script_of(shlex.split(environ.get("LAUNCHER_ARGUMENTS", "")))
 
 
 def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
