@@ -12,7 +12,7 @@ import time
 from tempfile import TemporaryDirectory
 
 from tests.launching import REPO
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 _LONG = {"4k": "--length 4096 --batch 4", "8k": "--length 8192 --batch 2", "32k": "--length 32768 --batch 1"}
 _NODES = "--fabric 50"

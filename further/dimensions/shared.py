@@ -21,7 +21,7 @@ from workshop.data.encoding import IGNORE
 from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.kernels.fast_models.packing import Row
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.models import model_config
 
 

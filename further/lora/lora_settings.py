@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ladder_settings import LadderSettings
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import choice, positive, real, setting
+from workshop.record.errors import InputError
+from workshop.settings.configuration import Configuration
+from workshop.settings.settings import choice, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,8 @@ from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
 from tools.tables.markdown import BY_HAND, Table, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import one_line
+from workshop.record.plural import counted
+from workshop.record.printable import one_line
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong

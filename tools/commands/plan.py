@@ -24,8 +24,8 @@ from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
-from workshop.run_folder.model_file import SHAPES, short_name
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
+from workshop.settings.model_file import SHAPES, short_name
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT = "h100-80gb"

@@ -14,7 +14,7 @@ from tools.page.curves import OVER, charts
 from tools.tables.fill import fill
 from tools.tables.labels import blank_tables, tiny_view
 from tools.tables.repository import exercise_folder, no_runs
-from workshop.run_folder.plural import counted
+from workshop.record.plural import counted
 
 _MOST_POINTS = 1000  # of a line
 # As many as matplotlib has colours that can be told apart.

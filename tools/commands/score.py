@@ -19,7 +19,7 @@ from tools import plots
 from tools.commands.options import add_logs_option, chosen_runs
 from tools.errors import NoRunsError
 from tools.logs.run import Run
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 THRESHOLDS = (50, 55, 60)  # % exact match
 _LINES = ("-", "--", ":", "-.")

@@ -20,9 +20,9 @@ from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
 from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
-from workshop.run_folder import nccl_log
-from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
+from workshop.record import nccl_log
+from workshop.record.safe_open import read_plain
+from workshop.record.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 
 Found = Mapping[str, Any]
 _COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)

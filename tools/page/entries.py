@@ -14,7 +14,7 @@ from tools.errors import LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
-from workshop.run_folder.printable import one_line
+from workshop.record.printable import one_line
 
 _LONGEST_ID = 80
 # Keys of run.json that the page shows in other parts, or that only programs read.

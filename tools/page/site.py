@@ -29,8 +29,8 @@ from tools.page import entries
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.tables.repository import REFERENCE
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import printable
+from workshop.record.plural import counted
+from workshop.record.printable import printable
 
 _STATIC = Path(__file__).parent / "static"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace

@@ -20,7 +20,7 @@ from tools.logs.figures import figure as measured_figure
 from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
 from tools.plan.predict import Range, first_choice
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 _BUSY_PERCENT = 70
 _CLASSES = (f"GPU busy over {_BUSY_PERCENT} %", "GPU less busy", "CPU's optimizer")

@@ -11,8 +11,8 @@ from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
 from tools.plan.ranking import best_of_each
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import padded
+from workshop.record.plural import counted
+from workshop.record.printable import padded
 
 WIDTH = 100
 _ROWS = 10

@@ -22,9 +22,9 @@ from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
-from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.dimensions import why_not
-from workshop.run_folder.model_file import SHAPES, decoders, model_file, most_positions, weight_files
+from workshop.settings.configuration import read_configuration
+from workshop.settings.dimensions import why_not
+from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -248,7 +248,7 @@ def _candidate(
         config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
     if fsdp and checkpointing:
         config["activation_checkpointing"] = config.get("activation_checkpointing") or True
-    elif checkpointing:  # under FSDP the configuration says it: run_folder/fsdp_config.py
+    elif checkpointing:  # under FSDP the configuration says it: settings/fsdp_config.py
         settings["gradient_checkpointing"] = True
     if method in ADAPTERS:
         settings |= {"method": method.lower(), "lora_rank": ADAPTER_RANK}

@@ -24,7 +24,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.tables.repository import ROOT
-from workshop.run_folder.model_file import model_path
+from workshop.settings.model_file import model_path
 
 FILE = Path(__file__).with_name("steps.json.xz")
 # Of workshop.simulate.tensor_bytes.Part, what memory.py reads.

@@ -18,7 +18,7 @@ from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
 from tools.plan.memory import trained, weight_bytes
 from tools.plan.workload import Strategy, Workload
-from workshop.run_folder.offload import moved_bytes
+from workshop.settings.offload import moved_bytes
 
 _TERMS = FORMULAS["step_time_s"]
 # Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).

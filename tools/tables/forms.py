@@ -11,7 +11,7 @@ from tools.logs.figures import Figure
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.labels import dictionary_of, meaning, normalised
 from tools.tables.markdown import BY_HAND, is_blank, section, tables_in
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)

@@ -19,7 +19,7 @@ from tools.errors import InputError
 from tools.logs.figures import FIGURES, Figure
 from tools.logs.run import NoneOf, Where, is_fact
 from tools.tables.markdown import Table, cells_named, is_blank, read_tables
-from workshop.run_folder.exercises import FURTHER, REPO
+from workshop.record.exercises import FURTHER, REPO
 
 # Settings that tiny.env changes: tables of tiny runs have no conditions on them.
 SIZES = {

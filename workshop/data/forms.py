@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 SAMPLE_DIR = Path(__file__).parents[1] / "sample"
 SAMPLE_FILES = {"train": SAMPLE_DIR / "train-v1.1.json", "validation": SAMPLE_DIR / "dev-v1.1.json"}

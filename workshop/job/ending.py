@@ -1,4 +1,4 @@
-"""When a node ends what is left of a training that has said its last word (workshop/run_folder/control.py).
+"""When a node ends what is left of a training that has said its last word (workshop/record/control.py).
 
 Ranks and W&B's process may still write then; launchers do not. A launcher that hangs or is stopped would keep the job.
 """
@@ -9,8 +9,8 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from workshop.job import processes
-from workshop.run_folder.control import Control
-from workshop.run_folder.printable import show
+from workshop.record.control import Control
+from workshop.record.printable import show
 
 END_AFTER_S = 300  # for ranks and W&B's process
 

@@ -29,7 +29,7 @@ from typing import IO
 
 from workshop.job import processes
 from workshop.job.ending import Ending
-from workshop.run_folder.control import Control
+from workshop.record.control import Control
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 

@@ -34,14 +34,14 @@ from workshop.job.processes import (
     started,
 )
 from workshop.job.terminal import follow
-from workshop.run_folder import checkpoints
-from workshop.run_folder.control import Control
-from workshop.run_folder.env_file import exported
-from workshop.run_folder.errors import InputError, failed_file
-from workshop.run_folder.printable import show
-from workshop.run_folder.run_record import read_run_record
-from workshop.run_folder.settings import defaults
-from workshop.run_folder.slurm_job import job_line
+from workshop.record import checkpoints
+from workshop.record.control import Control
+from workshop.record.errors import InputError, failed_file
+from workshop.record.printable import show
+from workshop.record.run_record import read_run_record
+from workshop.record.slurm_job import job_line
+from workshop.settings.env_file import exported
+from workshop.settings.settings import defaults
 
 TOLD_TO_END = 143
 

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.kernels.fast_models.loss import LossHead
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps

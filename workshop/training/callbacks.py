@@ -12,9 +12,9 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from workshop.data.encoding import IGNORE
-from workshop.run_folder import csv_log
-from workshop.run_folder.run_record import read_run_record
-from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
+from workshop.record import csv_log
+from workshop.record.run_record import read_run_record
+from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
 from workshop.training.energy import GpuCounters, Reading
 
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"

@@ -17,10 +17,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreT
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.data.hub import hub_error
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import SHAPES, model_path, short_name, weight_files
-from workshop.run_folder.schema import Model
-from workshop.run_folder.settings import Settings, configuration
+from workshop.record.errors import InputError
+from workshop.record.schema import Model
+from workshop.settings.model_file import SHAPES, model_path, short_name, weight_files
+from workshop.settings.settings import Settings, configuration
 
 
 def find_gpu(settings: Settings) -> bool:

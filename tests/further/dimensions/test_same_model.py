@@ -15,9 +15,9 @@ from dimension_settings import DimensionSettings
 from transformers import AutoConfig
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop.run_folder.dimensions import why_not
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import SHAPES, model_file
+from workshop.record.errors import InputError
+from workshop.settings.dimensions import why_not
+from workshop.settings.model_file import SHAPES, model_file
 
 LENGTH = 65_536
 LOSSES: dict[str, Callable[[Any], Any]] = {

@@ -15,8 +15,9 @@ from tests.launching import REPO, launch, losses, record, run, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
-from workshop.kernels.operators import needed, of_file
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
+from workshop.settings.deepspeed_config import operators_of
+from workshop.settings.settings import configuration
 from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
@@ -134,7 +135,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
     settings = LadderSettings.from_environment(ENVIRONMENT | own)
     assert sharding_arguments(settings, gpu=True)["torch_compile"], "accelerate would not call DeepSpeed's compile()"
     assert init_z3.WARMUP < WARMUP_STEPS
-    assert needed(of_file(REPO / f"further/speed-ladder/{DEEPCOMPILE}")) == ["dc", "fused_adam"]
+    assert operators_of(configuration(settings).values) == ["dc", "fused_adam"]
 
 
 @pytest.mark.parametrize(

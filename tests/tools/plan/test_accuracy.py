@@ -14,7 +14,7 @@ from tools.plan.ranking import shapes_of
 from tools.plan.submitted_lines import MUST_DO
 from tools.plan.submitted_lines import shapes_of as shapes_of_lines
 from tools.submit.submissions import every_list, exercise_files, read
-from workshop.run_folder.model_file import SHAPES
+from workshop.settings.model_file import SHAPES
 from workshop.simulate import step_on_meta
 
 

@@ -22,7 +22,7 @@ from tools.plan.ranking import best_of_each, rank
 from tools.plan.submitted_lines import prediction_of, shapes_of
 from tools.plan.workload_of import of_run
 from tools.submit.submissions import read_argument
-from workshop.run_folder.model_file import SHAPES, model_file
+from workshop.settings.model_file import SHAPES, model_file
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)

@@ -15,7 +15,7 @@ from tools.plan.timing import other_work, traffic
 from tools.plan.workload import Strategy, Workload
 from tools.plan.workload_of import of_settings, shape_name
 from tools.submit.submissions import known_settings
-from workshop.run_folder.settings import LADDER_NAMES
+from workshop.record.exercises import REPO, readers_only
 
 SETTINGS: dict[str, Any] = {
     **{"model_name": "bigscience/bloom-560m", "batch_size": 4, "grad_acc": 4},
@@ -43,11 +43,11 @@ def test_each_checkpoint_that_the_settings_ask_for_takes_its_time() -> None:
         assert other_work(workload, 10**9, 0.1)["saved"] == written
 
 
-def test_rungs_switches_that_lora_leaves_out_are_the_librarys(tmp_path: Path) -> None:
+def test_rungs_switches_that_lora_leaves_out_are_the_librarys() -> None:
     """Its env_vars.sh names the rung and not what the rung changes: rows were planned unpacked, or not at all."""
-    (tmp_path / "env_vars.sh").write_text("export RUNG=1_bf16\n")
-    assert set(LADDER_NAMES) <= known_settings(tmp_path)
-    lora = dict.fromkeys(map(str.lower, LADDER_NAMES)) | {"lora_rank": 64, "lora_dropout": "0.05", "lora_targets": ""}
+    names = readers_only()
+    assert "PACKING" in names and names.keys() <= known_settings(REPO / "further/lora")
+    lora = dict.fromkeys(map(str.lower, names)) | {"lora_rank": 64, "lora_dropout": "0.05", "lora_targets": ""}
     full, qlora = (of_settings(SETTINGS | lora | {"method": name}, None, 1, 1) for name in ("full", "qlora"))
     assert full == of_settings(SETTINGS, None, 1, 1)
     assert qlora.shape["adapter_rank"] == 64 and qlora.shape["adapter_dropout"] == 0.05 and qlora.shape["four_bits"]

@@ -1,7 +1,7 @@
 """Compute a model's training faster: the same function of the same parameters.
 
 use_fast_forward    the model takes packed rows and labelled positions; alone it is as fast as the library's
-use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: run_folder
+use_attention       sdpa, flex, documents or cudnn: one kernel          attention.py, documents.py; auto: settings
 use_loss            chunked or liger: never all logits at once          loss.py
 use_residual_dtype  bf16 between the blocks, as DeepSpeed and FSDP2 have it
 compile_blocks      torch.compile, block by block                       compilation.py
