@@ -7,18 +7,19 @@ import argparse
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
+from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
+from tools.logs.sources import evaluation_speeds
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
-from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
-from tools.tables.markdown import BY_HAND, Table, read_tables
+from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
 from workshop.record.plural import counted
@@ -129,7 +130,8 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
     known = table_definitions()
-    definitions = [_definition(copy, known) for copy in copies]
+    tiny = TINY_LINE in file.read_text(encoding="utf-8-sig")
+    definitions = [_definition(copy, known, tiny) for copy in copies]
     nothing, command = f"no run that the tables of {file} are about:", f"python -m tools check {file}"
     filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
@@ -148,8 +150,8 @@ def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
             print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
 
 
-def _definition(copy: Table, known: dict[str, Table]) -> Table:
-    """The blank table a copy belongs to, with the same header; its view for tiny runs if the caption says so.
+def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
+    """The blank table a copy belongs to, with the same header.
 
     Raises:
         InputError: no README has a table of that number, or its columns are others.
@@ -158,8 +160,7 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     if copy.number not in known:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
-    tiny = copy.caption.endswith(TINY_CAPTION_END)
-    definition = tiny_view(known[copy.number]) if tiny else known[copy.number]
+    definition = replace(known[copy.number], tiny=tiny)
     if list(map(normalised, copy.header)) != list(map(normalised, definition.header)):
         header = " | ".join(definition.header)
         blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if tiny else ''}"
