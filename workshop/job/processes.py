@@ -29,6 +29,17 @@ def lead_job() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
+def received(signals: Collection[int], wait_s: float = 0) -> int:
+    """Return one of these blocked signals as soon as it has come; 0 if none comes in time.
+
+    It polls: if a wait of `sigtimedwait` is interrupted by SIGSTOP and SIGCONT, Python returns a number at random.
+    """
+    end_s = time.monotonic() + wait_s
+    while not (got := signal.sigtimedwait(signals, 0)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return got.si_signo if got else 0
+
+
 def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
     """Start `command` in a session without terminal; when this process dies, it receives `dies_by`."""
 

@@ -30,6 +30,7 @@ from workshop.job.processes import (
     end_descendants,
     exit_code,
     lead_job,
+    received,
     runs,
     started,
 )
@@ -173,8 +174,8 @@ class Supervisor:
         viewer.start()
         ending = Ending(self.control, self.others, later_s=KILL_AFTER_S)
         while runs(step) and not ending.due():
-            if got := signal.sigtimedwait(JOB_SIGNALS, LOOK_EVERY_S):
-                self.handle(got.si_signo)
+            if number := received(JOB_SIGNALS, LOOK_EVERY_S):
+                self.handle(number)
         self.step = None
 
         def due() -> bool:
@@ -191,8 +192,8 @@ class Supervisor:
 
     def look_for_signals(self) -> None:
         """Handle the signals that came between two steps."""
-        while got := signal.sigtimedwait(JOB_SIGNALS, 0):
-            self.handle(got.si_signo)
+        while number := received(JOB_SIGNALS):
+            self.handle(number)
 
     def handle(self, number: int) -> None:
         """Handle one of JOB_SIGNALS as the table in workshop/job/__init__.py says."""
@@ -232,7 +233,7 @@ class Supervisor:
         if ended["state"] != "completed":
             show(shown(ended))
         self.requeue()
-        if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
+        if subprocess.run([sys.executable, "-m", "tools", "runs", str(self.run_dir)]).returncode:
             show(f"evidence: {self.run_dir}")
         return read_run_record(self.run_dir)["exit_code"]
 
