@@ -18,22 +18,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop.job import owner
+from workshop.job import owner, processes
 from workshop.job.ending import Ending
 from workshop.job.node import one_per_node
 from workshop.job.outcome import NOT_BEGUN, begin, record_end
-from workshop.job.processes import (
-    JOB_SIGNALS,
-    KILL_AFTER_S,
-    LOOK_EVERY_S,
-    descendants,
-    end_descendants,
-    exit_code,
-    lead_job,
-    received,
-    runs,
-    started,
-)
 from workshop.job.terminal import follow
 from workshop.run_folder import checkpoints
 from workshop.run_folder.control import Control
@@ -59,7 +47,7 @@ class Supervisor:
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
         self.ended = False  # this process ended the training or did not start it; else it died by itself
         self.again = False  # no time is left: the requeued job continues the training
-        self.others = descendants()  # started by the shell that became this process: a `tee` of its output
+        self.others = processes.descendants()  # started by the shell that became this process: a `tee` of its output
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -168,13 +156,15 @@ class Supervisor:
         output = self.run_dir / "train.out"
         with output.open("ab") as out:
             offset = out.tell()
-            self.step = step = started(command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT)
+            self.step = step = processes.started(
+                command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
+            )
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
-        ending = Ending(self.control, self.others, later_s=KILL_AFTER_S)
-        while runs(step) and not ending.due():
-            if number := received(JOB_SIGNALS, LOOK_EVERY_S):
+        ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
+        while processes.runs(step) and not ending.due():
+            if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)
         self.step = None
 
@@ -184,19 +174,19 @@ class Supervisor:
                 ending.within(0)
             return not self.control.at_end or ending.due()
 
-        end_descendants(due, self.others)
+        processes.end_descendants(due, self.others)
         step.wait()
         over.set()
         viewer.join()
-        return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
+        return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(step)
 
     def look_for_signals(self) -> None:
         """Handle the signals that came between two steps."""
-        while number := received(JOB_SIGNALS):
+        while number := processes.received(processes.JOB_SIGNALS):
             self.handle(number)
 
     def handle(self, number: int) -> None:
-        """Handle one of JOB_SIGNALS as the table in workshop/job/__init__.py says."""
+        """Handle one of processes.JOB_SIGNALS as the table in workshop/job/__init__.py says."""
         if number == signal.SIGCHLD:
             return
         name = signal.Signals(number).name
@@ -262,7 +252,7 @@ def shown(ended: dict[str, str]) -> str:
 
 
 def main() -> None:
-    lead_job()
+    processes.lead_job()
     try:
         sys.exit(Supervisor(sys.argv[1:]).run())
     except OSError as error:
