@@ -131,13 +131,7 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
         process.wait()
     while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
-
-    def due() -> bool:
-        if processes.received(ENDINGS):
-            ending.within(processes.KILL_AFTER_S)
-        return not control.at_end or ending.due()
-
-    processes.end_descendants(due)
+    ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
     ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
     return processes.exit_code(training)

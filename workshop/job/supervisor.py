@@ -150,8 +150,7 @@ class Supervisor:
 
     def run_step(self, command: Sequence[str]) -> int:
         """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
-        self.look_for_signals()
-        if self.received or self.again:
+        if self.look_for_signals() or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
         with output.open("ab") as out:
@@ -167,23 +166,17 @@ class Supervisor:
             if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)
         self.step = None
-
-        def due() -> bool:
-            self.look_for_signals()
-            if self.received:
-                ending.within(0)
-            return not self.control.at_end or ending.due()
-
-        processes.end_descendants(due, self.others)
+        ending.end_all(self.look_for_signals, 0)
         step.wait()
         over.set()
         viewer.join()
         return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(step)
 
-    def look_for_signals(self) -> None:
-        """Handle the signals that came between two steps."""
+    def look_for_signals(self) -> str:
+        """Handle the signals that came between two steps; return the one that told this job to end."""
         while number := processes.received(processes.JOB_SIGNALS):
             self.handle(number)
+        return self.received
 
     def handle(self, number: int) -> None:
         """Handle one of processes.JOB_SIGNALS as the table in workshop/job/__init__.py says."""
