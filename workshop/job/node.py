@@ -126,8 +126,7 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
             ending.within(processes.KILL_AFTER_S)
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
-        process.terminate()
-    for process in loggers:
+        process.kill()  # also one that is stopped, which SIGTERM does not end
         process.wait()
     while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
