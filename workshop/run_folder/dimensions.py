@@ -44,7 +44,7 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
     """Return why the script does not train a model, or not on so many ranks; "" if it does.
 
     Args: script: tp, cp, ulysses, pp or ep; model: the content of its config.json; max_length: tokens of a row;
-        parts: ranks that share a row or a matrix, or stages.
+        parts: ranks that share a row, a matrix or the experts, or stages.
     """
     kind = str(model.get("model_type"))
     known = {"tp": "llama", "ep": "olmoe"}.get(script)
@@ -58,6 +58,8 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         return f"found {counted(keys, 'key head')} for {parts} ranks; expected a multiple: a rank has whole heads"
     if script == "ulysses" and (heads % parts or (keys % parts and parts % keys)):
         return f"found {counted(heads, 'head')}, {keys} of keys, for {parts} ranks; expected multiples"
+    if script == "ep" and (experts := values.get("num_local_experts", parts)) % parts:
+        return f"found {counted(experts, 'expert')} for {parts} ranks; expected a multiple"
     if script == "pp" and layers < parts:
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
     if known:
