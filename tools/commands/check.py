@@ -6,6 +6,7 @@ A figure is right within the tolerance, or half a unit of the last digit that `f
 import argparse
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -205,7 +206,7 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, ru
 def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent.
 
-    Also right is the figure of another completed run of the same settings, which is then named.
+    Also right is what another completed run of the same settings printed, which is then named.
     """
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
@@ -219,22 +220,15 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found}: the logs have no such run"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.figure.decimals)
+    rounding = 0.5 * 10.0**-cell.figure.decimals
+    allowed = max(abs(cell.value) * tolerance / 100, rounding)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
-    if cell.figure.name in ("samples_per_second", "steps_per_second"):
-        name = f"trainer_{cell.figure.name}"
-        trainers = [speed for run in cell.runs if (speed := figure(run, name)) is not None]
-        if any(abs(own - speed) <= allowed for speed in trainers):
-            return RIGHT, f"found {found}: the Trainer's train_{cell.figure.name}, over the whole runtime; {SHOWN}"
-    if cell.figure.name == "eval_samples_per_second":
-        printed = [speed for run in cell.runs for speed in evaluation_speeds(run)]
-        if any(abs(own - speed) <= allowed for speed in printed):
-            return RIGHT, f"found {found}: the speed of one evaluation; fill shows the mean of {len(printed)}"
-    for run in runs if cell.figure.name in OF_ONE_RUN else ():
-        value = figure(run, cell.figure.name) if any(_alike(run, shown) for shown in cell.runs) else None
-        if value is not None and abs(own - value) <= abs(value) * tolerance / 100:
-            return RIGHT, f"found {found}: right for {run.folder}"
+    shown = [_settings(run) for run in cell.runs]
+    for run in [*cell.runs, *(run for run in runs if run.state == "completed" and _settings(run) in shown)]:
+        for value, what in _figures(run, cell.figure.name):
+            if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
+                return RIGHT, f"found {found}: {what}"
     if found.translate(_OTHER_MARKS) != found:
         with suppress(InputError):
             other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
@@ -243,10 +237,16 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
 
 
-def _alike(run: Run, shown: Run) -> bool:
-    """Whether both completed with the same settings."""
+def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
+    """A run's figure and others that it printed under this name, each with what to say about it."""
+    if name in OF_ONE_RUN:
+        yield figure(run, name), f"right for {run.folder}"
+    if name in ("samples_per_second", "steps_per_second"):
+        yield figure(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {SHOWN}"
+    if name == "eval_samples_per_second":
+        what = f"the speed of one evaluation of {run.folder}; fill shows their mean"
+        yield from ((speed, what) for speed in evaluation_speeds(run))
 
-    def what(one: Run) -> tuple:
-        return one.state, one.record.exercise, one.record.config, one.world_size, one.record.nodes, one.settings
 
-    return run.state == "completed" and what(run) == what(shown)
+def _settings(run: Run) -> tuple:
+    return run.record.exercise, run.record.config, run.world_size, run.record.nodes, run.settings

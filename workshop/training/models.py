@@ -98,8 +98,11 @@ def load_model(
     Raises InputError for a shape or a hub name that does not exist, an encoder, an adapter, and missing weights.
     """
     torch.manual_seed(settings.seed)
-    sharded = sharded or (shards_with_fsdp(settings) and not on_each_rank)
-    if on_each_rank or not rank_0_sends_weights(settings):
+    found = configuration(settings) if settings.config and not on_each_rank else None
+    fsdp = found.values if found and not found.is_deepspeed and found.values.get("fsdp", True) else None
+    sharded |= fsdp is not None
+    # accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded.
+    if not (fsdp and dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
         model = _load(settings, dtype, sharded)
     else:  # the others wait
         sent = [None]
@@ -162,20 +165,6 @@ class DrawnElsewhere(TorchDispatchMode):
             return args[0].copy_(func(torch.empty_like(args[0], device=self.device), *args[1:], **options))
         moved = [arg.to(self.device) if isinstance(arg, torch.Tensor) else arg for arg in args]
         return func(*moved, **options | {"device": self.device} if "device" in options else options).cpu()
-
-
-def shards_with_fsdp(settings: Settings) -> bool:
-    """Return whether the launcher's configuration is FSDP's, which shards the Trainer's model part by part."""
-    found = configuration(settings) if settings.config else None
-    return bool(found) and not found.is_deepspeed and found.values.get("fsdp", True)
-
-
-def rank_0_sends_weights(settings: Settings) -> bool:
-    """Return whether accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded."""
-    if not (settings.config and dist.is_initialized()):
-        return False
-    values = configuration(settings).values
-    return values.get("version") == 2 and values.get("cpu_ram_efficient_loading", False)
 
 
 def with_empty_weights(model: PreTrainedModel, device: str) -> PreTrainedModel:
