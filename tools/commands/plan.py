@@ -72,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
     model.add_argument("--all", action="store_true", help="more than ten rows")
-    model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
 
     check = add("check", _check, "beside what runs measured")
@@ -195,7 +194,7 @@ def _ranked(arguments: argparse.Namespace) -> str:
     question = Question(**{name: value for name, value in given.items() if value is not None})
     ranked = rank(question)
     if arguments.format == "text":
-        return answer.text(question, ranked, arguments.all, arguments.ranges)
+        return answer.text(question, ranked, arguments.all)
     return (answer.as_json if arguments.format == "json" else answer.as_csv)(question, ranked)
 
 

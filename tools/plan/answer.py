@@ -1,4 +1,7 @@
-"""The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV."""
+"""The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV.
+
+Text has two digits and an interval, because a step is 10 % wrong on average; JSON and CSV have all digits.
+"""
 
 import json
 import shlex
@@ -9,7 +12,7 @@ from typing import Any
 
 from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
 from tools.plan.constants import NOISE
-from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
+from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
 from tools.plan.ranking import best_of_each
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import padded
@@ -18,12 +21,12 @@ WIDTH = 100
 _ROWS = 10
 # SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
 _SIGNAL_MINUTES = 2
-_WORTH = 1.05  # times cheaper, from where on a choice that is close is named
-_TITLES = ("strategy", "rows", "ckpt", "GPU GiB", "CPU GiB", "tok/s/GPU", "GPU-h", "verdict")
+_TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
+_NUMBERS = range(2, 7)  # columns
 
 
-def text(question: Question, ranked: list[Candidate], every: bool = False, ranges: bool = False) -> str:
-    """Args: every: more than ten rows; ranges: intervals in place of expected values, without the CPU's memory."""
+def text(question: Question, ranked: list[Candidate], every: bool = False) -> str:
+    """Args: every: more than ten rows."""
     gpu, firsts = question.hardware, best_of_each(ranked)
     fabric = f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""
     head = (
@@ -33,7 +36,7 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
     shown = firsts if every else _selected(firsts, Path(question.config).name)
-    table = _table([_cells(one, question, ranges) for one in shown])
+    table = _table([_cells(one, question) for one in shown])
     return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
 
 
@@ -53,18 +56,18 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
         fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
         return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
-    what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
+    what = f"First: {first.name}, {_two_digits(_hours(first))} GPU-hours."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == EIGHT_BITS:
         what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
-    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) >= _WORTH:
+    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    parts = [_wrapped(what), _command(first.command(*asked))]
+    parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(first.command(*asked))]
     if local := first.without_slurm():
         parts += ["Without SLURM:", _command(local)]
     if first.config:
@@ -73,8 +76,42 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     return "\n\n".join(parts)
 
 
+def _why(question: Question, ranked: list[Candidate]) -> str:
+    """Why this row, which others are as fast, and what --batch decides."""
+    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.trains == ranked[0].trains]
+    first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
+    if not others:
+        why = ", and no other row does"
+    elif first.workload.plain:
+        why = f", shards and offloads nothing, and no row is surely faster (by {100 * SURELY_FASTER:.0f} %)"
+    elif first_s <= min(others_s):
+        why = " and is the fastest"
+    elif first.prediction.tight:
+        why = f"; memory is tight, and it needs the least of those within {100 * NOISE:.0f} % of the fastest"
+    else:
+        why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
+    rows = zip(others, others_s, strict=True)
+    equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
+    equal.pop(first.strategy, None)
+    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." * bool(equal)
+    batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
+    fits = "fits" if first.verdict == "fits" else "may fit"
+    return f"Why: it {fits}{why}.{alike} {batch}; with more a step costs less per row."
+
+
 def _hours(one: Candidate) -> float:
     return one.prediction.ranges["gpu_hours"].expected
+
+
+def _two_digits(value: float) -> str:
+    """0.86, 4.4, 13, 2,800."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.{0 if rounded >= 10 else 1 if rounded >= 1 else 2}f}"
+
+
+def _interval(found: Range) -> str:
+    """Below and above the expected value in percent, rounded to 5."""
+    return " ".join(f"{5 * round(20 * (end / found.expected - 1)):+d}" for end in (found.least, found.largest))
 
 
 def _advice(question: Question, ranked: list[Candidate]) -> str:
@@ -92,41 +129,34 @@ def _advice(question: Question, ranked: list[Candidate]) -> str:
     return f"GPU memory is too small: more GPUs.{also}"
 
 
-def _cells(one: Candidate, question: Question, ranges: bool) -> dict[str, str]:
-    """By the titles of the columns."""
-
-    def written(value: Range, decimals: int) -> str:
-        least, expected, largest = (f"{end:,.{decimals}f}" for end in value)
-        return f"{least}-{largest}" if ranges else expected
-
-    cells = dict.fromkeys(_TITLES, "-") | {"rows": one.micro_batches, "ckpt": "yes" if one.checkpointing else ""}
+def _cells(one: Candidate, question: Question) -> list[str]:
+    """In the order of the titles."""
     # Layouts have long names.
-    cells |= {"strategy": one.strategy.replace(" x ", " ").replace(", interleaved", " int."), "verdict": "unknown"}
-    if found := one.prediction:
-        cells["GPU GiB"] = written(found.needed.times(1 / 1024), 1)
-        cells["CPU GiB"] = f"{found.least_cpu_gib:,.0f}"
-        cells["tok/s/GPU"] = written(found.ranges["tokens_per_second"].times(1 / question.gpus), 0)
-        cells["GPU-h"] = written(found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2)
-        cells["verdict"] = f"no: {found.limit}" if found.limit else found.verdict
-    return {title: cell for title, cell in cells.items() if not (ranges and title == "CPU GiB")}
+    strategy = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
+    cells = [strategy, one.micro_batches + " ckpt" * one.checkpointing]
+    if not (found := one.prediction):
+        return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]
+    speed = found.ranges["tokens_per_second"]
+    memory = [f"{found.needed_mib / 1024:,.1f}", f"{found.least_cpu_gib:,.0f}"]
+    times = [_two_digits(speed.expected / question.gpus), _two_digits(_hours(one)), _interval(speed)]
+    verdict = f"no: {found.limit}" if found.limit else found.verdict
+    return [*cells, *memory, *times, found.parts.decided_by, verdict]
 
 
-def _table(rows: list[dict[str, str]]) -> str:
+def _table(rows: list[list[str]]) -> str:
     """In Markdown, with columns of one width; numbers to the right."""
-    numbers = range(3, len(rows[0]) - 1)
-    head, *cells = padded([list(rows[0]), *(list(row.values()) for row in rows)], right=numbers)
-    under = ["-" * (len(title) - 1) + (":" if place in numbers else "-") for place, title in enumerate(head)]
+    head, *cells = padded([list(_TITLES), *rows], right=_NUMBERS)
+    under = ["-" * (len(title) - 1) + (":" if place in _NUMBERS else "-") for place, title in enumerate(head)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, under, *cells))
 
 
 def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     gpu = question.hardware
     notes = [
-        "rows: of a micro-batch x how many are added up. GPU GiB: tensors and CUDA's context; it fits with "
-        f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while weights are read."
+        "rows: of a micro-batch x how many are added up; ckpt: checkpointing. GPU: GiB of tensors and CUDA's "
+        f"context; it fits with {ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU: GiB of a node, also while weights "
+        "are read. tok/s: of a GPU; error %: its interval, mostly the host's share, which all rows have in common."
     ]
-    if shown[0].prediction.tight and not shown[0].prediction.limit:
-        notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")
     if any(one.trains == "adapters" for one in shown):
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
     if any(one.method == EIGHT_BITS for one in shown):
@@ -140,7 +170,7 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     for reason in dict.fromkeys(one.error for one in shown if one.error):
         notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}.")
     if len(shown) < number:
-        notes.append(f"{number - len(shown)} more rows: --all. Intervals: --ranges.")
+        notes.append(f"{number - len(shown)} more rows: --all.")
     return "\n".join(map(_wrapped, notes))
 
 

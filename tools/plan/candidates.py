@@ -122,6 +122,7 @@ class Candidate:
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     micro_batches = property(lambda self: self.workload.micro_batches)
+    verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
     trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
 

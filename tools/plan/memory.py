@@ -232,8 +232,7 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     work["streams"] = zero
     work["fsdp_shards"] = 4 * shard / MIB * fsdp
     work["blocks"] = weight_bytes(step, width, of_block=True) / MIB * gathers
-    offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
-    work["largest"] = largest * ((zero or fsdp) and not offloading_zero1)
+    work["largest"] = largest * (gathers or method == "zero2")
     return work
 
 
@@ -276,7 +275,8 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     states = parameters / MIB * (strategy.world_size / strategy.shards) / workload.nodes * strategy.share_on_cpu
     return {
         "processes": ranks,
-        "several": ranks * (strategy.world_size > 1),
+        # FSDP opens NCCL's group on one GPU, too.
+        "several": ranks * (strategy.world_size > 1 or method.startswith("fsdp")),
         "deepspeed": ranks * method.startswith("zero"),
         "compilers": ranks * workload.compiles,
         "workers": ranks * (workload.compiles and workload.data_workers),

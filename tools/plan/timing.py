@@ -83,8 +83,11 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     updated = trained(step)
     shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
     on_cpu = strategy.share_on_cpu
-    adam_s = (_ADAM_BYTES + _ADDED_BYTES * (accumulation - 1)) * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
     gathers = accumulation * (2 if strategy.reshards else 1)
+    fsdp = method.startswith("fsdp")
+    added = 0 if fsdp else _ADDED_BYTES * (accumulation - 1)
+    adam_s = (_ADAM_BYTES + added) * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
+    copied_s = _copied_bytes(strategy, step, gathers) / (gpu.memory_gb_per_s * 1e9)
     in_node, between_nodes = traffic(workload, step)
     moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
     offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
@@ -102,6 +105,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,
         "adam_bytes": adam_s * (not zero),
         "deepspeed_adam_bytes": adam_s * zero,
+        "gathered_bytes": copied_s * fsdp,
         "launches": count("launches", *every, places=alone) + _DEQUANTIZING * count("launches", "dequantize"),
         "compiled_blocks": step["blocks"] * accumulation * compiled,
         "zero_gradients": tensors * {"zero1": 1, "zero2": accumulation}.get(method, 0),
@@ -132,6 +136,14 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
     """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
     return min(1, strategy.width * strategy.live_parameters / weight_bytes(step, strategy.width))
+
+
+def _copied_bytes(strategy: Strategy, step: dict[str, Any], gathers: int) -> float:
+    """What FSDP2 moves in a GPU's own memory: _fsdp_collectives.py casts a rank's shard into the message and copies
+    the gathered one out, parameter by parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
+    width, gradients = strategy.width, strategy.width * trained(step)["parameters"]
+    cast = (2 * weight_bytes(step, width) + (4 - width) * trained(step)["parameters"]) / strategy.shards
+    return gathers * (cast + 2 * weight_bytes(step, width)) + 3 * (strategy.accumulation - 1) * gradients
 
 
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
