@@ -10,10 +10,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, RUNG, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
 from tools.plan.ranking import best_of_each
+from tools.plan.workload import EXAMPLES_PER_POSITION
+from workshop.run_folder.model_file import model_file
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import padded
 
@@ -23,6 +25,7 @@ _ROWS = 10
 _SIGNAL_MINUTES = 2
 _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
 _NUMBERS = range(2, 7)  # columns
+_LITTLE = 0.3  # of the frozen weights; the embedding and the head stay whole
 
 
 def text(question: Question, ranked: list[Candidate], every: bool = False) -> str:
@@ -37,7 +40,7 @@ def text(question: Question, ranked: list[Candidate], every: bool = False) -> st
     )
     shown = firsts if every else _selected(firsts, Path(question.config).name)
     table = _table([_cells(one, question) for one in shown])
-    return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
+    return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, ranked, shown, len(firsts))])
 
 
 def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
@@ -51,7 +54,7 @@ def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
 def _first(question: Question, ranked: list[Candidate]) -> str:
     """The first choice with its command, and what may be cheaper; or which memory is too small for all."""
     first = ranked[0]
-    found, verdict = first.prediction.ranges, first.prediction.verdict
+    verdict = first.verdict
     if verdict == "does not fit":
         adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
         fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
@@ -65,11 +68,11 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
     if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
-    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
-    asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(first.command(*asked))]
+    parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
     if local := first.without_slurm():
         parts += ["Without SLURM:", _command(local)]
+    if packed := _packed_rows(question, ranked):
+        parts += [_wrapped(packed[0]), _command(packed[1])]
     if first.config:
         file = Path(first.launcher).with_name(first.argument)
         parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
@@ -97,6 +100,24 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
     batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
     fits = "fits" if first.verdict == "fits" else "may fit"
     return f"Why: it {fits}{why}.{alike} {batch}; with more a step costs less per row."
+
+
+def _sbatch(one: Candidate) -> str:
+    """The command to type, which asks for the largest prediction."""
+    minutes = ceil(one.prediction.ranges["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
+
+
+def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
+    """What the speed ladder's top rung gains over First, and its command; None where none of its rows fits."""
+    rows = [one for one in ranked if one.method == RUNG and one.verdict == "fits"]
+    if not rows or ranked[0].trains == "adapters":
+        return None
+    best = min(rows, key=lambda one: one.prediction.sort_key)
+    times = ranked[0].prediction.sort_key[1] / best.prediction.sort_key[1]
+    what = f"Packed rows: {best.name}, {times:.1f} times First's tokens/s, of full rows."
+    padding = 100 * (1 - 1 / (EXAMPLES_PER_POSITION * question.length))
+    return f"{what} SQuAD's rows are {padding:.0f} % padding: the others are slower by that share.", _sbatch(best)
 
 
 def _hours(one: Candidate) -> float:
@@ -150,7 +171,7 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, under, *cells))
 
 
-def _notes(question: Question, shown: list[Candidate], number: int) -> str:
+def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], number: int) -> str:
     gpu = question.hardware
     notes = [
         "rows: of a micro-batch x how many are added up; ckpt: checkpointing. GPU: GiB of tensors and CUDA's "
@@ -159,9 +180,19 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     ]
     if any(one.trains == "adapters" for one in shown):
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
+    if any(one.method == RUNG for one in shown):
+        notes.append(
+            "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only."
+        )
     if any(one.method == EIGHT_BITS for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
-    if "model_init" in question.settings(1):
+    if (saved := _saved_by_four_bits(ranked)) < _LITTLE:
+        notes.append(
+            f"QLoRA: 4 bits save {100 * max(0, saved):.0f} % of the frozen weights: experts are no torch.nn.Linear."
+        )
+    if whole := model_file(question.model).get("_text_of"):
+        notes.append(f"The text decoder of {whole} alone, with random weights: no exercise trains images.")
+    elif "model_init" in question.settings(1):
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if not gpu.measured:
         notes.append(f"{question.gpu}: by {gpu.source}; no run of ours measured one.")
@@ -172,6 +203,14 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     if len(shown) < number:
         notes.append(f"{number - len(shown)} more rows: --all.")
     return "\n".join(map(_wrapped, notes))
+
+
+def _saved_by_four_bits(ranked: list[Candidate]) -> float:
+    """The share of LoRA's frozen weights that QLoRA has not, under the same strategy; 1 without such rows."""
+    found = [one for one in ranked if one.trains == "adapters" and not one.error]
+    sizes = {one.strategy: one.prediction.terms.get("frozen weights", 0) for one in found}
+    pairs = [(size, sizes[name[1:]]) for name, size in sizes.items() if name[0] == "Q" and sizes.get(name[1:])]
+    return min((1 - small / whole for small, whole in pairs), default=1)
 
 
 def _wrapped(paragraph: str) -> str:
@@ -189,9 +228,7 @@ def _command(line: str) -> str:
 
 def as_json(question: Question, ranked: list[Candidate]) -> str:
     work = {"steps": question.steps, "work_tokens": question.work_tokens, "node_gib": question.hardware.node_gib}
-    return json.dumps(
-        {"question": vars(question) | work, "candidates": [_entry(question, one) for one in ranked]}, indent=2
-    )
+    return json.dumps({"question": vars(question) | work, "candidates": [_entry(one) for one in ranked]}, indent=2)
 
 
 def as_csv(question: Question, ranked: list[Candidate]) -> str:
@@ -201,14 +238,14 @@ def as_csv(question: Question, ranked: list[Candidate]) -> str:
     rows = []
     for one in ranked:
         row: dict[str, Any] = {}
-        for name, value in _entry(question, one).items():
+        for name, value in _entry(one).items():
             ends = value if isinstance(value, dict) else {}
             row |= {f"{name}_{end}": number for end, number in ends.items()} or {name: value}
         rows.append(row)
     return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
 
 
-def _entry(question: Question, one: Candidate) -> dict[str, Any]:
+def _entry(one: Candidate) -> dict[str, Any]:
     found = {"strategy": one.strategy, "trains": one.trains, "line": one.line, "micro_batches": one.micro_batches}
     found["checkpointing"] = one.checkpointing
     if one.error:
@@ -217,4 +254,4 @@ def _entry(question: Question, one: Candidate) -> dict[str, Any]:
     found |= prediction.figures | {"needed_mib": round(prediction.needed_mib)}
     found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1), "extrapolates": prediction.extrapolates}
     found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
-    return found | (one.traffic if question.long else {})
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tools.errors import InputError
+from tools.plan.candidates import Question
 from tools.plan.constants import load
 from tools.plan.gpus import FILE, GPUS, named
 from tools.plan.memory import cuda_context, peak_allocated
@@ -149,7 +150,11 @@ def test_kind_is_found_in_any_case_and_by_its_beginning() -> None:
     assert {"b200", "gh200", "l40s", "a10", "rtx-4090", "rtx-6000", "mi300x"} < GPUS.keys()
     assert all(one.source and one.flops_per_s("fp16") > one.flops_per_s("fp32") for one in GPUS.values())
     assert {name for name, one in GPUS.items() if one.measured} == {"h200", "h100-80gb"}
-    with pytest.raises(InputError, match=r"--gpu b300: unknown; the nearest are b200, mi300x, h200; or give a FILE"):
+    assert {"l4", "t4", "a10g", "rtx-3090", "rtx-5090", "a6000", "a40", "h20", "h100-pcie", "h100-nvl"} < GPUS.keys()
+    unsure = [name for name, one in GPUS.items() if "opened" not in one.source and "memory" not in one.source]
+    assert unsure == ["h200", "h100-80gb", "a100-80gb", "a100-40gb", "v100-32gb"], "whose sheet nobody read says so"
+    assert Question("gpt2", 1, 1, "t4").precision == "fp16"
+    with pytest.raises(InputError, match=r"--gpu b300: unknown; the nearest are b200, mi300x, rtx-3090; or"):
         named("b300")
 
 
