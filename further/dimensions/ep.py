@@ -28,8 +28,8 @@ from transformers import PreTrainedConfig
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import COUNTED_STEP, StepEvidence, open_records
-from workshop.settings.dimensions import why_not
 from workshop.record.errors import InputError
+from workshop.settings.dimensions import why_not
 from workshop.training.models import blocks_of
 
 

@@ -19,7 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from workshop.data.hub import hub_error
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
-from workshop.settings.model_file import SHAPES, model_path, short_name, weight_files
+from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
 from workshop.settings.settings import Settings, configuration
 
 
@@ -63,7 +63,9 @@ def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
     if path := model_path(model_name):
         with _loading(model_name):
-            return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+            found = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+            kind = decoder_type(found.model_type)
+            return found if kind == found.model_type else AutoConfig.for_model(**found.to_dict() | {"model_type": kind})
     expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
     near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
     meant = f"did you mean {near[0]}? " if near else ""
