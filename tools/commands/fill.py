@@ -45,6 +45,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
+    if arguments.blank and (form := folder / "form.md").exists():
+        print(form.read_text(encoding="utf-8").rstrip())
+        return 0
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""

@@ -14,7 +14,7 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, constants, measured, ranking, simulate
+from tools.plan import accuracy, answer, choice, constants, measured, ranking, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
@@ -29,7 +29,7 @@ from workshop.run_folder.printable import markdown
 
 _REFERENCE = ROOT / "logs" / "reference"
 DEFAULT = "h100-80gb"
-_SUBCOMMANDS = ("lines", "model", "check", "fit")
+_SUBCOMMANDS = ("lines", "model", "cards", "check", "fit")
 
 
 def with_subcommand(words: list[str]) -> list[str]:
@@ -74,6 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--all", action="store_true", help="more than ten rows")
     model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
+
+    cards = add("cards", _cards, "the cards of choose/; with --key what the planner says of each strategy of the key")
+    cards.add_argument("--key", action="store_true")
 
     check = add("check", _check, "beside what runs measured")
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
@@ -212,6 +215,10 @@ def _model(given: str) -> str:
         get_hf_file_metadata(hf_hub_url(given, "config.json"), timeout=2)  # asks once; the download for half a minute
         hf_hub_download(given, "config.json", etag_timeout=2)
     return given
+
+
+def _cards(arguments: argparse.Namespace) -> str:
+    return choice.key_table() if arguments.key else choice.cards_table()
 
 
 # ---- beside what was measured ----

@@ -22,6 +22,7 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 # Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
+_CLOSE_PERCENT = 10  # a prediction that is right
 _TITLE, _COLUMN = "Prediction", "Yours"  # of the table of predictions
 
 
@@ -101,6 +102,20 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
             yield f"prediction {number}: {yours}"
             for table, row, column in cells.get(number, []):
                 yield f"  Table {table}, {row}, {column}: {_found(checked, table, row, column, show)}"
+
+
+def how_close(yours: str, cell: Cell) -> str:
+    """A prediction beside the figure that was measured."""
+    try:
+        predicted = read_cell(yours, cell.figure)
+    except InputError as problem:
+        return str(problem)
+    if not isinstance(predicted, float) or cell.value is None:
+        return "not comparable"
+    low, high = sorted((predicted, cell.value))
+    if high <= low * (1 + _CLOSE_PERCENT / 100):
+        return RIGHT
+    return "within a factor of two" if high <= 2 * low else "off"
 
 
 def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:
