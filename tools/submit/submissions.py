@@ -33,7 +33,7 @@ OPERATIONAL = {
     *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
     *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
 }
-# Settings that exercise 4 also takes as arguments, which win.
+# Settings that the offload exercise also takes as arguments, which win.
 _ARGUMENTS = {"--model-name": "MODEL_NAME", "--steps": "MAX_STEPS"}
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)

@@ -29,9 +29,9 @@ from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
 
 GIB = 2**30
 TIMETABLE = {  # of instructor/README.md
-    "half-day": ("baseline", "deepspeed-single-gpu", "fsdp"),
-    "day-1": ("baseline", "deepspeed-single-gpu", "fsdp", "deepspeed-multi-gpu", "by-hand", "speed-ladder"),
-    "day-2": ("deepspeed-zero3-offload", "custom_model", "benchmark", "resilience"),
+    "half-day": ("baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"),
+    "day-1": ("baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu", "fsdp", "by-hand"),
+    "day-2": ("speed-ladder", "deepspeed-zero3-offload", "custom_model", "benchmark", "resilience"),
     "day-3": ("dimensions", "lora"),
 }
 
