@@ -16,7 +16,7 @@ from tools.logs.run import Run
 from tools.logs.runs import find_runs
 from tools.plan import accuracy, answer, choice, constants, measured, ranking, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
-from tools.plan.gpus import GPUS, at_hand, named
+from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import rank
 from tools.plan.submitted_lines import NOT_SIMULATED, cost_table, predictions_of, shapes_of
@@ -28,7 +28,6 @@ from workshop.run_folder.model_file import SHAPES, short_name
 from workshop.run_folder.printable import markdown
 
 _REFERENCE = ROOT / "logs" / "reference"
-DEFAULT = "h100-80gb"
 _SUBCOMMANDS = ("lines", "model", "cards", "check", "fit")
 
 

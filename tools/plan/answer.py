@@ -11,13 +11,12 @@ from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
 from tools.plan.ranking import best_of_each
+from tools.plan.time_limits import SIGNAL_MINUTES
 from workshop.run_folder.plural import counted
 from workshop.run_folder.printable import padded
 
 WIDTH = 100
 _ROWS = 10
-# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
-_SIGNAL_MINUTES = 2
 _WORTH = 1.05  # times cheaper, from where on a choice that is close is named
 _TITLES = ("strategy", "rows", "ckpt", "GPU GiB", "CPU GiB", "tok/s/GPU", "GPU-h", "verdict")
 
@@ -62,7 +61,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
     if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) >= _WORTH:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
-    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    minutes = ceil(found["total_runtime_s"].largest / 60) + SIGNAL_MINUTES
     asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
     parts = [_wrapped(what), _command(first.command(*asked))]
     if local := first.without_slurm():
