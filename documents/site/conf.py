@@ -16,6 +16,7 @@ html_theme = "furo"
 html_static_path = [str(HERE / "tables.css")]
 html_css_files = ["tables.css"]
 html_copy_source = False
+exclude_patterns = ["choose/form.md"]  # `fill choose --blank` prints it
 # Only a runner of GitHub knows the address.
 if repository := os.environ.get("GITHUB_REPOSITORY"):
     html_theme_options = {
