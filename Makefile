@@ -49,6 +49,7 @@ lint: $(VENV)/.installed-dev ## style and format
 site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked
 	rm -rf site && mkdir -p site/documents
 	git ls-files -z '*.md' '*.svg' '*.png' 'workshop/sample/*.py' ':!.github' ':!documents/site' ':!logs/reference/*/*' | xargs -0 cp --parents -t site/documents
+	sed -i -E 's/<a id="([^"]+)"><\/a>/[]{#\1}/g' site/documents/documents/GLOSSARY.md
 	cat documents/site/nav.md >> site/documents/README.md
 	sed -i '1i ---\nnosearch: true\n---' site/documents/instructor/answers/*.md
 	sphinx-build -q -W --keep-going -c documents/site site/documents site/html

@@ -9,6 +9,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 project = html_title = "Shardlab"
 extensions = ["myst_parser"]
+myst_enable_extensions = ["attrs_inline"]  # the glossary's anchors
 root_doc = "README"
 myst_heading_anchors = 6  # GitHub's
 highlight_language = "bash"  # of indented blocks, which are commands
