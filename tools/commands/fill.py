@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
         above = [] if arguments.only else [legend, forms.predictions_form(folder)]
-        print("\n\n".join([*filter(None, above), *(markdown.render(table) for table in tables)]))
+        by_hand = [table for table in tables if table.by_hand]
+        where = [_where_read(by_hand)] if by_hand else []
+        print("\n\n".join([*filter(None, above), *(markdown.render(table) for table in tables), *where]))
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)
