@@ -1,4 +1,4 @@
-"""Exercise 11, expert parallelism: the ranks hold other experts, and each token travels to the ranks of its own.
+"""Expert parallelism: the ranks hold other experts, and each token travels to the ranks of its own.
 
 On a cluster:         MODEL_NAME=olmoe-4-layers MODEL_INIT=random sbatch further/dimensions/dimensions.slurm ep.py
 On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm ep.py)

@@ -1,10 +1,10 @@
-"""Exercise 12, LoRA: the model is frozen, and small matrices beside its linear layers are trained.
+"""LoRA: the model is frozen, and small matrices beside its linear layers are trained.
 
 One GPU:        METHOD=qlora bash further/lora/lora.slurm
 Several GPUs:   METHOD=lora GPUS_PER_NODE=4 bash further/lora/lora.slurm ../models/full_shard.json
 ZeRO:           METHOD=lora GPUS_PER_NODE=4 bash further/lora/lora.slurm ds_configs/zero3.json
 
-The rest is exercise 8's, with its rungs: diff further/speed-ladder/train.py further/lora/train.py
+The rest is the speed ladder's, with its rungs: diff further/speed-ladder/train.py further/lora/train.py
 """
 
 import torch

@@ -18,6 +18,7 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
+from tools.plan import choice
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
@@ -59,7 +60,8 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(file, cells, arguments.show)
-    for line in prediction_lines(checked, file.read_text(encoding="utf-8-sig"), arguments.show):
+    predictions = prediction_lines(checked, file.read_text(encoding="utf-8-sig"), arguments.show)
+    for line in [*predictions, *choice.prediction_lines([table for table, _ in checked])]:
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -130,11 +132,15 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
         raise InputError(
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
-    known = table_definitions()
+    of_choice = choice.definitions()
+    known = table_definitions() | of_choice
     tiny = TINY_LINE in file.read_text(encoding="utf-8-sig")
     definitions = [_definition(copy, known, tiny) for copy in copies]
     nothing, command = f"no run that the tables of {file} are about:", f"python -m tools check {file}"
-    filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
+    if all(copy.number in of_choice for copy in copies):
+        filled = choice.filled(copies, file.read_text(encoding="utf-8-sig"), runs)
+    else:
+        filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
     return [(table, compare(copy, table, arguments.tolerance, marked, runs)) for copy, table in pairs]

@@ -14,6 +14,7 @@ from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, RUNG, Candidate, Que
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
 from tools.plan.ranking import best_of_each
+from tools.plan.time_limits import SIGNAL_MINUTES
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from workshop.record.plural import counted
 from workshop.record.printable import padded
@@ -21,8 +22,6 @@ from workshop.settings.model_file import model_file
 
 WIDTH = 100
 _ROWS = 10
-# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
-_SIGNAL_MINUTES = 2
 _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
 _NUMBERS = range(2, 7)  # columns
 _LITTLE = 0.3  # of the frozen weights; the embedding and the head stay whole
@@ -104,7 +103,7 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
 
 def _sbatch(one: Candidate) -> str:
     """The command to type, which asks for the largest prediction."""
-    minutes = ceil(one.prediction.ranges["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
+    minutes = ceil(one.prediction.ranges["total_runtime_s"].largest / 60) + SIGNAL_MINUTES
     return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
 
 

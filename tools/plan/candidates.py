@@ -29,7 +29,7 @@ from workshop.settings.model_file import SHAPES, decoders, model_file, most_posi
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-ADAPTERS = ("LoRA", "QLoRA")  # by exercise 12's script
+ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
@@ -38,7 +38,7 @@ RUNG, _RUNG_NAME = "rung 12", "12_documents"
 _WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
 _RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp", "full_shard", "shard_grad_op")}
 _RANKED_WITH[RUNG] = ("", "full_shard", "zero2")
-# Rows per GPU without --tokens: exercise 3's weak scaling.
+# Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 SQUAD_EXAMPLES = 87_599
