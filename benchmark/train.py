@@ -1,9 +1,9 @@
-"""Exercise 7, the benchmark: exercise 2 on rows of plain text without padding, so that every token is work.
+"""The benchmark: one-GPU ZeRO on rows of plain text without padding, so that every token is work.
 
 On a cluster:     python -m tools submit benchmark
 One cell:         FP16=true BF16=false bash benchmark/benchmark.slurm ds_configs/zero2.json
 
-Compare with exercise 2: diff deepspeed-single-gpu/train.py benchmark/train.py
+Compare with one-GPU ZeRO: diff deepspeed-single-gpu/train.py benchmark/train.py
 """
 
 from transformers import Trainer, TrainingArguments
@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_text
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 

@@ -1,4 +1,4 @@
-"""Exercise 2, ZeRO on one GPU: the baseline with a DeepSpeed configuration. Exercise 3, ZeRO across GPUs and nodes, is
+"""ZeRO on one GPU: the baseline with a DeepSpeed configuration. ZeRO across GPUs and nodes is
 the same script (deepspeed-multi-gpu/train.py is a link): the deepspeed launcher starts one such process per GPU.
 
 On a cluster:     sbatch deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
@@ -7,7 +7,7 @@ Several nodes:    sbatch --nodes=2 --gpus-per-node=1 deepspeed-multi-gpu/deepspe
 Without SLURM:    bash deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
                   GPUS_PER_NODE=2 bash deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
 
-Compare with exercise 1: diff baseline/train.py deepspeed-single-gpu/train.py
+Compare with the baseline: diff baseline/train.py deepspeed-single-gpu/train.py
 """
 
 from transformers import Trainer, TrainingArguments
@@ -15,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 

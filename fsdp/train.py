@@ -1,9 +1,9 @@
-"""Exercise 5, FSDP: the baseline with an FSDP configuration, started by torchrun.
+"""FSDP: the baseline with an FSDP configuration, started by torchrun.
 
 On a cluster:     sbatch --gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 Without SLURM:    GPUS_PER_NODE=4 bash fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 
-Compare with exercise 1: diff baseline/train.py fsdp/train.py
+Compare with the baseline: diff baseline/train.py fsdp/train.py
 """
 
 from transformers import Trainer, TrainingArguments
@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 from workshop.training.fsdp import fsdp_config, prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu, load_model
 

@@ -11,8 +11,8 @@ import pytest
 from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
-from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.settings import Settings
+from workshop.record.exercises import declared, exercises_with, of_day
+from workshop.settings.settings import Settings
 
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 
@@ -40,18 +40,33 @@ def test_secrets_are_in_no_tracked_file() -> None:
     assert [name for name, text in texts.items() if assigned.search(text)] == []
 
 
+def test_exercises_are_named_not_numbered() -> None:
+    """A course leaves some out and has others in another order; then a number points nowhere."""
+    texts = git(
+        REPO, "ls-files", "*.md", "*.py", "*.sh", "*.slurm", "*.txt", "*.env", "*.toml", ":!logs", ":!CHANGELOG.md"
+    )
+    numbered = re.compile(r"\bexercises?\s+\d+\b(?!<)", re.IGNORECASE)
+    found = {name: numbered.findall((REPO / name).read_text()) for name in texts.split() if (REPO / name).is_file()}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+
+
 @pytest.mark.parametrize("chapter", QUIZZES)
 def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
+    """Those of the quiz stand beside the sections that answer them, at most two at the end."""
     files = REPO / f"instructor/answers/{chapter}.md", folder_of(chapter) / "README.md"
     key, readme = (path.read_text() for path in files)
+    beside = re.findall(r"^> \*\*Quiz (\d+)\.\*\* (.+(?:\n> [^*\n].*)*)", readme, re.M)
+    asked = {"Quiz": {int(number): text.replace("\n> ", " ") for number, text in beside}, "Prediction": {}}
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
-        asked = re.findall(r"^\d+\. (.+(?:\n   .+)*)", section, re.M)
-        quoted = re.findall(rf"^\*\*{name} \d+\. (.+?)\*\*(?!\w)", key, re.M | re.S)
-        without_links = [re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question) for question in asked]
-        quoted = [" ".join(question.split()) for question in quoted]
-        assert quoted == [" ".join(question.split()) for question in without_links]
-        assert asked or name == "Prediction"
+        own = re.findall(r"^(\d+)\. (.+(?:\n   .+)*)", section, re.M)
+        asked[name] |= {int(number): text for number, text in own}
+        assert name == "Prediction" or len(own) <= 2
+        quoted = re.findall(rf"^\*\*{name} (\d+)\. (.+?)\*\*(?!\w)", key, re.M | re.S)
+        without_links = {n: re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text) for n, text in sorted(asked[name].items())}
+        expected = [(str(number), " ".join(text.split())) for number, text in without_links.items()]
+        assert [(number, " ".join(text.split())) for number, text in quoted] == expected
+        assert quoted or name == "Prediction"
 
 
 TRAINERS = [folder.name for folder in exercises_with("train.py") if "Trainer(" in (folder / "train.py").read_text()]
@@ -122,7 +137,22 @@ def test_K13_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Pat
     folder, text = str(launcher.parent.relative_to(REPO)), launcher.read_text()
     assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
-    loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
+    loggers = re.findall(r'^export (?:GPU|CPU|PSS)_LOGGER="(.*?)(?: \\|")$', text, re.MULTILINE)
     assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.measure.memory_logger"]
-    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
-    assert text.count("\n") <= (40 if folder == "benchmark" else 30)
+    started = re.search(
+        r"^ *exec python -m workshop.job.supervisor(?: \\\n)? +(python|torchrun|deepspeed|srun) ", text, re.M
+    )
+    assert started and text.count("\n") <= 30
+    facts = declared(launcher.parent).launcher(launcher.name)
+    for option, value in (("nodes", facts.nodes), ("gpus-per-node", facts.gpus_per_node)):
+        assert f"\n#SBATCH --{option}={value}\n" in text, "exercise.toml says otherwise"
+
+
+def test_timetable_has_the_exercises_that_declare_its_days() -> None:
+    """prefetch and plan read the days of exercise.toml, people the timetable."""
+    text = (REPO / "instructor/README.md").read_text()
+    rows = re.findall(r"^\| (\d) \| [\d:]+ \| \d+ \| \d+ ([\w-]+) ", text, re.MULTILINE)
+    for day in ("1", "2", "3"):
+        assert {name for one, name in rows if one == day} == {folder.name for folder in of_day(f"day-{day}")}
+    until_noon = text[: text.index("| 1 | 12:00 |")]
+    assert {folder.name for folder in of_day("half-day")} == {name for _, name in rows if f" {name} |" in until_noon}

@@ -9,8 +9,8 @@ import pytest
 from tests.launching import PATH, REPO, run, tiny_profile
 from tests.tools.conftest import write_run
 from tools.submit.submissions import read
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.exercises import exercises_with
+from workshop.record.exercises import exercises_with
+from workshop.settings.env_file import sourced
 
 TINY = tiny_profile()
 FILES = (file for folder in exercises_with("*.slurm") for file in folder.glob("*.txt"))

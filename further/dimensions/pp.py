@@ -1,4 +1,4 @@
-"""Exercise 11, pipeline parallelism: each rank holds some of the layers; activations go on, gradients come back.
+"""Pipeline parallelism: each rank holds some of the layers; activations go on, gradients come back.
 
 On a cluster:         GRAD_ACC=8 sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm pp.py
 Without SLURM:        GRAD_ACC=8 GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm pp.py
@@ -28,8 +28,8 @@ from transformers import PreTrainedModel
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.plural import counted
+from workshop.record.errors import InputError
+from workshop.record.plural import counted
 from workshop.training.models import blocks_of, model_size
 
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}

@@ -83,9 +83,7 @@ def learning(label: str, column: str) -> Asked:
 TABLES = {
     "18": Table(recipe, BLOOM),
     "18c": Table(recipe, BLOOM),
-    "18d": Table(recipe, TWICE, LEARNERS),
     "18e": Table(recipe, BLOOM | runs(batch_size=64)),
-    "18g": Table(recipe, SMOLLM),
     "18h": Table(version, BLOOM),
     "19": Table(method, TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
     "19b": Table(method, TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
@@ -97,4 +95,4 @@ TABLES = {
     "28c": Table(recipe, TWICE, LEARNERS),
     "28d": Table(learning, ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
 }
-PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:], 1)}
+PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 1)}

@@ -1,4 +1,4 @@
-"""Exercise 8, the speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
+"""The speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
 One GPU:        RUNG=7_compile bash further/speed-ladder/ladder.slurm
 Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash further/speed-ladder/ladder_torchrun.slurm fsdp_configs/ddp.json
 """
@@ -60,6 +60,8 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    if settings.cuda_graph and gpu:
+        fast_models.use_graph(trainer)
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

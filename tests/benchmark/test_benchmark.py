@@ -7,7 +7,7 @@ import pytest
 from tests.filled_tables import filled_table
 from tests.launching import REPO, run, steps
 from tests.trainings_on_ranks import Ranks, counted, training
-from workshop.run_folder.run_record import update_run_record
+from workshop.record.run_record import update_run_record
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "BF16": "true"}
 

@@ -10,7 +10,7 @@ from tests.launching import REPO, die_after, losses, record, run, tiny_profile
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
 from tools.logs import sources
-from workshop.run_folder.checkpoints import newest
+from workshop.record.checkpoints import newest
 
 CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
 # All seven were tried by hand on 2026-11-22.

@@ -29,7 +29,7 @@ SEVEN = ("train.py", "--model-name", "bigscience/bloom-7b1")
 # Of the trainings beside the baseline: exercise, configuration, and the command or a setting.
 TRAININGS = {
     "zero3": ("deepspeed-multi-gpu", "ds_configs/zero3.json", {"MODEL_NAME": "bigscience/bloom-560m"}),
-    "exercise 4": ("deepspeed-zero3-offload", "ds_zero3_offload.json", {"command": SEVEN}),
+    "offload": ("deepspeed-zero3-offload", "ds_zero3_offload.json", {"command": SEVEN}),
     "fsdp": ("fsdp", "fsdp_config.json", {}),
 }
 
@@ -57,7 +57,7 @@ def runs(
 @pytest.mark.parametrize("name", ["baseline", *TRAININGS])
 def test_pretrained_weights_are_trained(hub: HubServer, runs: dict[str, Path], name: str) -> None:
     """Every saved parameter is the served one plus what Adam can add in so many steps; and something was added."""
-    model = "bloom-7b1" if name == "exercise 4" else "bloom-560m"  # bloom-7b1's weights lie in several files
+    model = "bloom-7b1" if name == "offload" else "bloom-560m"  # bloom-7b1's weights lie in several files
     facts = record(runs[name])
     assert facts["model"]["name"] == model
     if name == "baseline":  # seen in the run: its settings say FP16=true
@@ -80,7 +80,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     """HF_HUB_OFFLINE is not set: the launcher finds out, before the library tries for minutes."""
     begin = "cd baseline; source ../workshop/launch.sh; start_run; echo HF_HUB_OFFLINE=$HF_HUB_OFFLINE"
     environment = user(tmp_path / "hf", REFUSED) | SHORT | {"LOG_DIR": str(tmp_path)}
-    shell = run("bash", "-c", begin, env=environment)
+    shell = run("bash", "-c", begin, "baseline.slurm", env=environment)
     assert f"note: {REFUSED} cannot be reached" in shell.stderr
     assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in shell.stderr
     assert shell.stdout == "HF_HUB_OFFLINE=1\n"
@@ -99,7 +99,7 @@ ONLINE = """
 import os
 from pathlib import Path
 from workshop.data.encoding import load_tokenizer
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.data.sources import load_splits
 
 print(*map(len, load_splits("rajpurkar/squad").values()))

@@ -14,7 +14,7 @@ from tools.logs.run import SHOWN_STATES, Run, read_steps
 from tools.logs.runs import find_runs
 from tools.tables import fill
 from tools.tables.definitions import blank_tables
-from workshop.run_folder import causes, collectives, nccl_log
+from workshop.record import causes, collectives, nccl_log
 
 SOURCE = REPO / "logs/reference/h200x4/custom_model"
 A_FOLDER = b"a folder"

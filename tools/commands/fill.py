@@ -45,12 +45,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
+    if arguments.blank and (form := folder / "form.md").exists():
+        print(form.read_text(encoding="utf-8").rstrip())
+        return 0
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
         legend = _LEGEND if any(table.by_hand for table in tables) else ""
         above = [] if arguments.only else [legend, forms.predictions_form(folder)]
         tiny = [markdown.TINY_LINE] if arguments.tiny else []
-        print("\n\n".join([*tiny, *filter(None, above), *(markdown.render(table) for table in tables)]))
+        by_hand = [table for table in tables if table.by_hand]
+        where = [_where_read(by_hand)] if by_hand else []
+        print("\n\n".join([*tiny, *filter(None, above), *(markdown.render(table) for table in tables), *where]))
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)

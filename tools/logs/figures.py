@@ -14,7 +14,6 @@ from typing import Any
 from tools.errors import LogError, UnavailableError
 from tools.logs.run import Run
 from tools.logs.sources import (
-    answers,
     attempts_sum,
     counted_traffic,
     cpu_memory,
@@ -119,9 +118,6 @@ _FIGURES = [
     Figure("exact_match_percent", lambda run: summary(run).get("exact_match"), "Exact Match (%)",
         also="Held-out, exact match (%)", unit="%", decimals=2, missing="no EM/F1",
         definition="official SQuAD v1.1 score of greedy answers (summary.json); key `exact_match`"),
-    Figure("steps_to_48_percent", lambda run: answers(run)["steps_to_48"], "Steps to 48 % exact match",
-        definition="optimizer steps until 48 % of the held-out questions are answered exactly, on the line between the "
-        "two counts around it (summary.json, exact_match_by_step; GENERATE_STEPS)"),
     Figure("f1_percent", lambda run: summary(run).get("f1"), "F1 (%)", also="Held-out, F1 (%)", unit="%", decimals=2,
         missing="no EM/F1", definition="official SQuAD v1.1 F1 of greedy answers (summary.json); key `f1`"),
     Figure("train_exact_match_percent", lambda run: summary(run).get("train_exact_match"),

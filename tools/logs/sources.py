@@ -18,9 +18,9 @@ from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
 from tools.logs.memory_logs import MemoryLog, extremes, read_logs, seconds
 from tools.logs.run import Run
-from workshop.run_folder import nccl_log
-from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
+from workshop.record import nccl_log
+from workshop.record.safe_open import read_plain
+from workshop.record.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 
 
 class Found(dict[str, Any]):
@@ -152,22 +152,6 @@ def steps(run: Run) -> Mapping[str, Any]:
         "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
         "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
     }
-
-
-@read_once("not reached")
-def answers(run: Run) -> Mapping[str, Any]:
-    """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    by_step = summary(run).get("exact_match_by_step", {})
-    try:
-        counts = sorted((typed(int(step), int), typed(percent, float)) for step, percent in by_step.items())
-    except ValueError:
-        raise LogError(run.folder / "summary.json", None, f"exact_match_by_step: {by_step}", "% by step") from None
-    step, percent = 0, 0.0
-    for next_step, next_percent in counts:
-        if next_percent >= 48:
-            return {"steps_to_48": step + (next_step - step) * (48 - percent) / (next_percent - percent)}
-        step, percent = next_step, next_percent
-    return {}
 
 
 @read_once("no timers")

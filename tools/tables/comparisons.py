@@ -6,7 +6,7 @@ from tools.errors import UnavailableError
 from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, figure, over_repeats
 from tools.logs.run import NoneOf, Where
 from tools.tables.selection import Selection
-from workshop.run_folder.exercises import FURTHER, REPO
+from workshop.record.exercises import FURTHER, REPO
 
 Value = Callable[[Selection, Where], float | bool]
 Reference = Callable[[Where], Where]  # from a cell's conditions to those of the other run

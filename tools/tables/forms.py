@@ -11,7 +11,7 @@ from tools.logs.figures import Figure
 from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
@@ -22,6 +22,7 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 # Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
+_CLOSE_PERCENT = 10  # a prediction that is right
 _TITLE, _COLUMN = "Prediction", "Yours"  # of the table of predictions
 
 
@@ -94,13 +95,27 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
-    cells = predictions(folder)
+    cells = predictions(folder) if typed else {}  # the closing task's form has none
     for question, yours, *_ in typed:
         if not is_blank(yours):
             number = question.partition(".")[0]
             yield f"prediction {number}: {yours}"
             for table, row, column in cells.get(number, []):
                 yield f"  Table {table}, {row}, {column}: {_found(checked, table, row, column, show)}"
+
+
+def how_close(yours: str, cell: Cell) -> str:
+    """A prediction beside the figure that was measured."""
+    try:
+        predicted = read_cell(yours, cell.figure)
+    except InputError as problem:
+        return str(problem)
+    if not isinstance(predicted, float) or cell.value is None:
+        return "not comparable"
+    low, high = sorted((predicted, cell.value))
+    if high <= low * (1 + _CLOSE_PERCENT / 100):
+        return RIGHT
+    return "within a factor of two" if high <= 2 * low else "off"
 
 
 def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:

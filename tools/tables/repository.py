@@ -7,8 +7,8 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables.definitions import blank_tables
 from tools.tables.markdown import Table
-from workshop.run_folder.exercises import FURTHER, exercises_with, find_exercise
-from workshop.run_folder.exercises import REPO as ROOT
+from workshop.record.exercises import FURTHER, exercises_with, find_exercise
+from workshop.record.exercises import REPO as ROOT
 
 REFERENCE = ROOT / "logs" / "reference"
 _DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "PLANNER.md")

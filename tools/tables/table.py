@@ -20,7 +20,7 @@ from typing import Any
 from tools.logs.figures import Figure
 from tools.logs.run import Run, Where
 from tools.tables.comparisons import FIGURES
-from workshop.run_folder.exercises import FURTHER, REPO
+from workshop.record.exercises import FURTHER, REPO
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
 
