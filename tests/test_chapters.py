@@ -55,8 +55,8 @@ def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
     """Those of the quiz stand beside the sections that answer them, at most two at the end."""
     files = REPO / f"instructor/answers/{chapter}.md", folder_of(chapter) / "README.md"
     key, readme = (path.read_text() for path in files)
-    beside = re.findall(r"^> \*\*Quiz (\d+)\.\*\* (.+(?:\n> [^*\n].*)*)", readme, re.M)
-    asked = {"Quiz": {int(number): text.replace("\n> ", " ") for number, text in beside}, "Prediction": {}}
+    beside = re.findall(r"^- \*\*Quiz (\d+)\.\*\* (.+(?:\n  .+)*)", readme, re.M)
+    asked = {"Quiz": {int(number): text for number, text in beside}, "Prediction": {}}
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
         own = re.findall(r"^(\d+)\. (.+(?:\n   .+)*)", section, re.M)
