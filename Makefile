@@ -26,7 +26,7 @@ rehearse: $(VENV)/.installed ## every exercise tiny, on SLURM if there is one, w
 PYTEST := python -m pytest -n 3 --dist=loadfile --no-loadscope-reorder
 
 unit: lint ## lint and the tests of the tools' readers and tables, which train nothing: a minute or two
-	$(PYTEST) -m 'not slow' tests/tools/logs tests/tools/tables tests/workshop/run_folder tests/test_imports.py
+	$(PYTEST) -m 'not slow' tests/tools/logs tests/tools/tables tests/workshop/record tests/workshop/settings tests/test_imports.py
 
 test: lint operators ## lint and the tests but the slow ones; those that need SLURM or a GPU are skipped without one
 	$(PYTEST) -m 'not slow'

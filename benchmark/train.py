@@ -11,7 +11,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_text
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 

@@ -22,10 +22,10 @@ from typing import Any
 from custom_model.settings import CustomSettings
 from workshop.job.node import one_per_node
 from workshop.job.processes import started
-from workshop.run_folder import nccl_log
-from workshop.run_folder.collectives import bus_factor
-from workshop.run_folder.errors import LogError
-from workshop.run_folder.plural import counted
+from workshop.record import nccl_log
+from workshop.record.collectives import bus_factor
+from workshop.record.errors import LogError
+from workshop.record.plural import counted
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 HEADING = """\

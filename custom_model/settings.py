@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Kind, Settings, boolean, positive, real, setting
+from workshop.record.errors import InputError
+from workshop.settings.settings import Kind, Settings, boolean, positive, real, setting
 
 MODEL_NAME = "simple-gpt"
 
@@ -39,9 +38,6 @@ class GPTSettings(Settings):
                 f"MAX_LENGTH={self.max_length}: the model has only SEQ_LENGTH={self.seq_length} positions, "
                 "expected at most as many"
             )
-
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        """Accept it: CONFIG is a rule of weak scaling, which weak_scaling.py checks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from custom_model.flops import Shapes
-from workshop.run_folder.configuration import read_rule
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.plural import counted
+from workshop.record.errors import InputError
+from workshop.record.plural import counted
+from workshop.settings.configuration import read_rule
 
 
 def main() -> None:

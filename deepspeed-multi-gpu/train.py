@@ -1,1 +1,70 @@
-../deepspeed-single-gpu/train.py
+"""Exercise 2, ZeRO on one GPU: the baseline with a DeepSpeed configuration. Exercise 3, ZeRO across GPUs and nodes, is
+the same script (deepspeed-multi-gpu/train.py is a link): the deepspeed launcher starts one such process per GPU.
+
+On a cluster:     sbatch deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
+                  sbatch --gpus-per-node=4 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
+Several nodes:    sbatch --nodes=2 --gpus-per-node=1 deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero0.json
+Without SLURM:    bash deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
+                  GPUS_PER_NODE=2 bash deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
+
+Compare with exercise 1: diff baseline/train.py deepspeed-single-gpu/train.py
+"""
+
+from transformers import Trainer, TrainingArguments
+
+from workshop.data.encoding import load_tokenizer
+from workshop.data.load import load_data
+from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
+from workshop.settings.settings import Settings
+from workshop.training.deepspeed import deepspeed_config
+from workshop.training.models import find_gpu, load_model
+
+
+def main() -> None:
+    settings = Settings.from_environment()
+    gpu = find_gpu(settings)
+    arguments = TrainingArguments(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        per_device_eval_batch_size=settings.eval_batch_size or settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        fp16=settings.fp16 and gpu,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        seed=settings.seed,
+        eval_strategy="epoch",
+        save_strategy="epoch" if settings.save == "epoch" else "no",
+        deepspeed=deepspeed_config(settings),  # the launcher's argument, checked
+        **reporting(settings),  # every step's loss into the log
+    )
+    begin_run(settings, arguments)
+
+    tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
+    data = load_data(settings, tokenizer)
+    model = load_model(settings, tokenizer)
+
+    trainer = Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=data.train,
+        eval_dataset=data.evaluation,
+        data_collator=data.collator,
+        processing_class=tokenizer,
+        callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
+    )
+    trainer.train(resume_from_checkpoint=settings.resume_from or None)
+    write_summary(settings, trainer)
+    if settings.save != "no":
+        trainer.save_model()  # and the tokenizer
+    end_run(settings, trainer, data)
+
+
+if __name__ == "__main__":
+    main()

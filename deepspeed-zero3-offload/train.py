@@ -13,14 +13,14 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.offload_check import OffloadCheck
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
 
 
 def main() -> None:
     settings = Settings.from_environment()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--model-name", default=settings.model_name, help="hub name, or a shape with MODEL_INIT=random")
     parser.add_argument("--steps", dest="max_steps", type=int, default=settings.max_steps, help="0: whole epochs")
     settings = replace(settings, **vars(parser.parse_args()))

@@ -20,6 +20,11 @@ cat > "$folder/run.json" <<END
 END
 [ "$state" = completed ]
 """
+DECLARED = """\
+scripts = { "train.py" = "any" }
+[launchers."run.slurm"]
+arguments = ["..."]
+"""
 ENV_VARS = """\
 export EXPERIMENT_NAME="${EXPERIMENT_NAME:-ex}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"
@@ -38,5 +43,6 @@ def make_exercise(root: Path, submit: str) -> Path:
     (exercise / "env_vars.sh").write_text(ENV_VARS)
     (exercise / "train.py").write_text("old")
     (exercise / "ds_configs/zero1.json").write_text("{}")
+    (exercise / "exercise.toml").write_text(DECLARED)
     (exercise / "submit.txt").write_text(submit)
     return exercise

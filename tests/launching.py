@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.exercises import find_exercise
-from workshop.run_folder.run_record import update_run_record
+from workshop.record.exercises import find_exercise
+from workshop.record.run_record import update_run_record
 
 REPO = Path(__file__).parents[1]
 # This test's Python first, so that the launchers find its packages.

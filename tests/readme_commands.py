@@ -7,7 +7,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 from tests.launching import REPO
-from workshop.run_folder.exercises import find_exercise
+from workshop.record.exercises import find_exercise
 
 _PAGES = [path for pattern in ("*.md", "*/*.md", "further/*/*.md", "instructor/*/*.md") for path in REPO.glob(pattern)]
 DOCUMENTS = sorted(path for path in _PAGES if not path.name.startswith("my_results"))
@@ -18,7 +18,7 @@ RUN_ELSEWHERE = (
     r"conda (env|activate)|python -c .import torch",  # no conda here
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
     r"sbatch .*tools doctor",  # tests/tools/commands/test_doctor_command.py: here, not in a job
-    r"python -m workshop\.run_folder\.settings",  # tests/workshop/test_settings.py
+    r"python -m workshop\.settings",  # tests/workshop/test_settings.py
     r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tests\.planner_questions",  # a benchmark: ten minutes
     r"bash instructor/rehearse\.sh",  # tests/test_tiny_profile.py

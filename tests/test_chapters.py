@@ -11,8 +11,8 @@ import pytest
 from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
-from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.settings import Settings
+from workshop.record.exercises import declared, exercises_with, of_day
+from workshop.settings.settings import Settings
 
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
 
@@ -137,7 +137,22 @@ def test_K13_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Pat
     folder, text = str(launcher.parent.relative_to(REPO)), launcher.read_text()
     assert f"{folder}/{launcher.name}" in text, "no command line of its own"
     assert f'|| cd "${{SHARDLAB:-$SLURM_SUBMIT_DIR}}/{folder}" 2>/dev/null || ' in text
-    loggers = re.findall(r"^log_(?:gpus|cpus|pss) (.*?)(?: \\)?$", text, re.MULTILINE)
+    loggers = re.findall(r'^export (?:GPU|CPU|PSS)_LOGGER="(.*?)(?: \\|")$', text, re.MULTILINE)
     assert loggers == [QUERY, "psrecord --include-children --interval 1", "python -m workshop.measure.memory_logger"]
-    assert re.search(r"^ *launch (python|torchrun|deepspeed|srun) ", text, re.MULTILINE)
-    assert text.count("\n") <= (40 if folder == "benchmark" else 30)
+    started = re.search(
+        r"^ *exec python -m workshop.job.supervisor(?: \\\n)? +(python|torchrun|deepspeed|srun) ", text, re.M
+    )
+    assert started and text.count("\n") <= 30
+    facts = declared(launcher.parent).launcher(launcher.name)
+    for option, value in (("nodes", facts.nodes), ("gpus-per-node", facts.gpus_per_node)):
+        assert f"\n#SBATCH --{option}={value}\n" in text, "exercise.toml says otherwise"
+
+
+def test_timetable_has_the_exercises_that_declare_its_days() -> None:
+    """prefetch and plan read the days of exercise.toml, people the timetable."""
+    text = (REPO / "instructor/README.md").read_text()
+    rows = re.findall(r"^\| (\d) \| [\d:]+ \| \d+ \| \d+ ([\w-]+) ", text, re.MULTILINE)
+    for day in ("1", "2", "3"):
+        assert {name for one, name in rows if one == day} == {folder.name for folder in of_day(f"day-{day}")}
+    until_noon = text[: text.index("| 1 | 12:00 |")]
+    assert {folder.name for folder in of_day("half-day")} == {name for _, name in rows if f" {name} |" in until_noon}

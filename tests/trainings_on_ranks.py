@@ -29,8 +29,8 @@ import psutil
 from tests.leftovers import own_namespaces_allowed, take_own_shm
 from tools.logs.run import Run
 from tools.logs.runs import read_run
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.exercises import find_exercise
+from workshop.record.exercises import find_exercise
+from workshop.settings.env_file import sourced
 
 REPO = Path(__file__).parents[1]
 PR_SET_CHILD_SUBREAPER = 36  # of linux/prctl.h: this process becomes the parent of its children's orphans

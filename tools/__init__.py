@@ -1,6 +1,6 @@
 """Tools for before and after a job: they read run folders (logs/README.md) and print tables, lists and plots.
 
-The run folder is the only contract with the job, and `workshop/run_folder` all that is imported of `workshop/`: neither
+The run folder is the only contract with the job; of `workshop/` only `record` and `settings` are imported: neither
 needs torch, so the tools start at once, on a login node or a laptop where no training library is installed. Inside,
-imports go one way: commands -> page -> plan -> submit -> tables -> logs -> workshop/run_folder.
+imports go one way: commands -> page -> plan -> submit -> tables -> logs -> workshop/settings -> workshop/record.
 """

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from tools.errors import InputError, NoRunsError, failed_file, no_package
-from workshop.run_folder.printable import one_line, printable
+from workshop.record.printable import one_line, printable
 
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
@@ -23,7 +23,7 @@ _EXIT_CODES = """exit codes:
   130  interrupted"""
 _COMMANDS = (
     *("doctor", "submit", "plan", "watch", "runs", "fill", "check"),
-    *("report", "plot", "profile", "page"),
+    *("report", "plot", "score", "profile", "page"),
 )
 # Older names, which printed documents have; for one version.
 _RENAMED = {"summary": "runs", "grade": "check"}

@@ -1,6 +1,6 @@
 """Errors that the command line prints as one line, without a traceback."""
 
-from workshop.run_folder.errors import InputError, LogError, failed_file, no_package
+from workshop.record.errors import InputError, LogError, failed_file, no_package
 
 __all__ = ["InputError", "LogError", "NoRunsError", "UnavailableError", "failed_file", "no_package"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Run
-from workshop.run_folder.printable import printable
+from workshop.record.printable import printable
 
 _WIDTH_INCHES = 7.3  # 700 pixels at 96 per inch: text of 10 points is 13 pixels high there
 _LEGEND_WIDTH = 80  # characters

@@ -1,5 +1,5 @@
-"""What runs inside a job. Imports go one way: run_folder <- data <- kernels <- training <- measure, and job <-
-run_folder. simulate computes a step without a GPU, above all of them but job.
+"""What runs inside a job. Imports go one way: record <- settings <- data <- kernels <- training <- measure, and job <-
+settings. launch checks a job before it runs; simulate computes a step without a GPU.
 """
 
 import os
@@ -7,7 +7,7 @@ import sys
 import warnings
 from types import TracebackType
 
-from workshop.run_folder.errors import InputError, no_package
+from workshop.record.errors import InputError, no_package
 
 
 def _show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -1,14 +1,12 @@
 """The settings of the three scripts, checked without torch."""
 
-import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
-from workshop.run_folder.configuration import BY_HAND, Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, count, setting
+from workshop.record.errors import InputError
+from workshop.settings.settings import count, setting
 
 
 def launched_script(environ: Mapping[str, str]) -> str:
@@ -33,9 +31,3 @@ class ByHandSettings(GPTSettings):
         for name in self.not_shown:
             if value := getattr(self, name):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
-
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        script = launched_script(os.environ)
-        if script not in ("ddp.py", "fsdp.py", "zero.py"):
-            raise InputError(f"script '{script}': expected ddp.py, fsdp.py or zero.py")
-        return Settings.check_config(self, f"{BY_HAND}/{script}")

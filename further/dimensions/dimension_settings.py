@@ -9,12 +9,12 @@ from typing import Self
 from by_hand_settings import ByHandSettings, launched_script
 
 from custom_model.settings import MODEL_NAME
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.dimensions import why_not
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import model_file
-from workshop.run_folder.plural import counted
-from workshop.run_folder.settings import Kind, boolean, choice, count, setting, world_size
+from workshop.record.errors import InputError
+from workshop.record.plural import counted
+from workshop.settings.configuration import Configuration
+from workshop.settings.dimensions import why_not
+from workshop.settings.model_file import model_file
+from workshop.settings.settings import Kind, boolean, choice, count, setting, world_size
 
 # Settings that one script reads; first the number of ranks that share something.
 SETTINGS_OF = {
@@ -70,8 +70,8 @@ class DimensionSettings(ByHandSettings):
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
 
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        _, size = self.layout(world_size())
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        _, size = self.layout(world_size(environ))
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
         if self.model_name == MODEL_NAME and self.dimension != "ep":
@@ -95,12 +95,10 @@ class DimensionSettings(ByHandSettings):
             raise InputError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
         if self.dimension not in ("tp", "ep") and self.padding != "max_length":
             raise InputError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
-        if self.dimension == "cp" and self.max_length % (2 * size):
-            expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
+        parts = {"cp": 2 * size, "ulysses": size}.get(self.dimension, 1)
+        if self.max_length % parts:
+            expected = f"expected a multiple of {parts}: a rank has {parts // size} of so many parts of a row"
             raise InputError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
-        if self.dimension == "ulysses" and self.max_length % size:
-            found = f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row"
-            raise InputError(f"{found}: expected a multiple of {size}")
         if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
             expected = f"expected a multiple of {size}: they follow each other through so many ranks"
             raise InputError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")

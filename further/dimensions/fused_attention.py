@@ -7,7 +7,7 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 
 from custom_model.model import SimpleGPTModel
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 aten = torch.ops.aten
 

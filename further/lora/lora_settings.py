@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ladder_settings import LadderSettings
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import choice, positive, real, setting
+from workshop.record.errors import InputError
+from workshop.settings.configuration import Configuration
+from workshop.settings.settings import choice, positive, real, setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,6 @@ class LoraSettings(LadderSettings):
                 f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "
                 "the frozen weights; expected BF16=true FP16=false"
             )
-
-    def adapted_layers(self, model: Any) -> dict[str, Any]:
-        """Return LoraConfig's arguments: LORA_TARGETS, or all linear layers but the head and Llama 4's routers."""
-        from workshop.training.models import without_one_result  # with torch, which the launcher does without
-
-        targets = self.targets_in(model) or "all-linear"  # of any family, whatever its layers' names
-        return {"target_modules": targets, "exclude_modules": without_one_result(model)}
 
     def targets_in(self, model: Any) -> list[str]:
         """Return LORA_TARGETS. Raises InputError for a name that no layer has: peft would leave it out silently."""

@@ -18,7 +18,7 @@ from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
-from workshop.training.models import blocks_of, load_model
+from workshop.training.models import blocks_of, load_model, without_one_result
 
 
 def main() -> None:
@@ -68,7 +68,9 @@ def main() -> None:
             r=settings.lora_rank,
             lora_alpha=settings.lora_alpha,
             lora_dropout=settings.lora_dropout,
-            **settings.adapted_layers(model),
+            # all-linear: of any family, whatever its layers' names; not the head, nor Llama 4's routers
+            target_modules=settings.targets_in(model) or "all-linear",
+            exclude_modules=without_one_result(model),
         )
         # The adapters in fp32, as full fine-tuning has its weights; DeepSpeed keeps its own fp32 copy of bf16 ones.
         model = get_peft_model(model, adapters, autocast_adapter_dtype=not arguments.deepspeed)

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workshop.run_folder.checkpoints import UNIVERSAL, add_to_manifest, fault, manifest, takes_any_number
-from workshop.run_folder.errors import InputError
+from workshop.record.checkpoints import UNIVERSAL, add_to_manifest, fault, manifest, takes_any_number
+from workshop.record.errors import InputError
 
 
 def check_convertible(saved: Path) -> None:

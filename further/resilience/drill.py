@@ -10,10 +10,10 @@ import psutil
 from transformers import TrainerCallback
 
 from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
-from workshop.run_folder.checkpoints import MANIFEST, newest
-from workshop.run_folder.control import Control
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.run_record import last_attempt
+from workshop.record.checkpoints import MANIFEST, newest
+from workshop.record.control import Control
+from workshop.record.errors import InputError
+from workshop.record.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, choice, positive, setting
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings, choice, positive, setting
 
 DONE_HERE = ("rank_killed", "preemption", "checkpoint_truncated", "shard_missing", "logger_killed")
 # The training waits for you to inject these.

@@ -1,15 +1,16 @@
 """The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, boolean, choice, count, positive, setting
+from workshop.record.errors import InputError
+from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
+from workshop.settings.configuration import Configuration
+from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
@@ -27,6 +28,7 @@ class LadderSettings(Settings):
     logits: str = setting(choice("all", "labelled"), "all")  # labelled: skip positions without a target
     stream: str = setting(choice("fp32", "bf16"), "fp32")  # residual dtype between the blocks, with BF16=true
     compile: bool = setting(boolean, False)  # torch.compile, block by block
+    cuda_graph: bool = setting(boolean, False)  # launch a micro-batch's kernels by one call; one GPU
     float8: str = setting(choice("none", "tensorwise", "rowwise"), "none")  # the blocks' matrix products; not exact
     data_workers: int = setting(count, 0)  # processes that make the next batches; 0: the training's process
 
@@ -46,6 +48,9 @@ class LadderSettings(Settings):
             )
         if self.float8 != "none" and not self.bf16:
             raise InputError(f"FLOAT8={self.float8}: what is not float8 is bf16; expected BF16=true FP16=false")
+        if self.cuda_graph and (self.gradient_checkpointing or self.padding == "dynamic"):
+            other = "GRADIENT_CHECKPOINTING=true" if self.gradient_checkpointing else "PADDING=dynamic"
+            raise InputError(f"CUDA_GRAPH=true and {other}: a graph repeats one step; expected one of them left out")
         for name in ("packing", "compile"):
             if getattr(self, name) and self.padding == "dynamic":
                 why = "packed rows are full" if name == "packing" else "every new length would be compiled anew"
@@ -56,16 +61,19 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_config(self, exercise: str = "") -> Configuration | None:
-        if self.rung.startswith("peer_") != (os.environ["LAUNCHER"] == "peers.slurm"):
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        if self.rung.startswith("peer_") != (environ["LAUNCHER"] == "peers.slurm"):
             raise InputError(
-                f"RUNG={self.rung}: {os.environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
+                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
-        return super().check_config(exercise)
+        return super().check_config(exercise, environ)
 
     def check_with(self, found: Configuration) -> None:
         config = found.values
+        if self.cuda_graph:
+            why = "its collectives and hooks are not part of a graph"
+            raise InputError(f"CUDA_GRAPH=true: {self.config} shards or copies the model, and {why}; expected one GPU")
         zero, deepcompile = config.get("zero_optimization"), config.get("compile", {}).get("deepcompile")
         if zero and self.float8 != "none":
             raise InputError(f"FLOAT8={self.float8}: {self.config} is DeepSpeed's; expected FSDP2, DDP or one GPU")
@@ -84,7 +92,7 @@ class LadderSettings(Settings):
     def switches(self) -> str:
         """Settings that change the model, as in "ATTENTION=flex PACKING=true"; "" for none."""
         usual = {item.name: item.default for item in fields(self)}
-        names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile")
+        names = ("attention", "packing", "loss", "logits", "stream", "float8", "compile", "cuda_graph")
         on = [name for name in names if getattr(self, name) != usual[name]]
         return " ".join(f"{name.upper()}={str(getattr(self, name)).lower()}" for name in on)
 
@@ -116,6 +124,8 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
     if settings.attention in GPU_KERNELS and not gpu:
         name = f"ATTENTION={settings.attention}"
         lines += [f"warning: {name} needs a GPU to train and there is none; using sdpa, which computes the same"]
+    if settings.cuda_graph and not gpu:
+        lines += ["warning: CUDA_GRAPH=true needs a GPU and there is none; steps run as usual"]
     if settings.stream == "bf16" and not settings.bf16:
         lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
     if os.environ.get("RANK", "0") == "0":

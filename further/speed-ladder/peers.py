@@ -26,7 +26,7 @@ from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.measure.by_hand_recorder import open_records
 from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
 

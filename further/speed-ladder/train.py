@@ -60,6 +60,8 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    if settings.cuda_graph and gpu:
+        fast_models.use_graph(trainer)
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -7,7 +7,7 @@ import pytest
 from tests.filled_tables import filled_table
 from tests.launching import REPO, run, steps
 from tests.trainings_on_ranks import Ranks, counted, training
-from workshop.run_folder.run_record import update_run_record
+from workshop.record.run_record import update_run_record
 
 SMALL = {"MAX_STEPS": "7", "TRAIN_SIZE": "32", "BF16": "true"}
 
@@ -24,10 +24,10 @@ def test_B3_two_ranks_report_twice_the_tokens_of_one_and_a_cell_fills_its_row(ra
     update_run_record(one, config="zero0")  # as its launcher does
     counted(one, "benchmark")
     rows = filled_table(REPO / "benchmark", "17", tmp_path / "logs", tiny=True)
-    trained = rows["zs0_bf16_gpus1"]
+    trained = rows["zs0_bf16_gpus1_bs32_sl128"]
     assert float(trained["Tokens/s"].replace(",", "")) > 0
     assert (trained["Tokens/s, std"], trained["MFU (%)"]) == ("one run only", "no GPU")
-    assert rows["zs1_bf16_gpus1"]["Tokens/s"] == "not measured"
+    assert rows["zs1_bf16_gpus1_bs32_sl128"]["Tokens/s"] == "not measured"
 
 
 def grid(*options: str) -> str:

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from custom_model.model import SimpleGPTModel
 from tests.launching import launch, losses, record
 from tools.__main__ import main
-from workshop.run_folder import nccl_log
+from workshop.record import nccl_log
 
 SHORT = {"MAX_STEPS": "8", "TRAIN_SIZE": "64", "EVAL_SIZE": "8", "SAVE": "no", "GENERATE_SIZE": "0"}
 

@@ -13,8 +13,8 @@ from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from tests.launching import REPO, git
 from tools.tables import markdown
-from workshop.run_folder.configuration import read_rule
-from workshop.run_folder.env_file import sourced
+from workshop.settings.configuration import read_rule
+from workshop.settings.env_file import sourced
 
 
 def small(seed: int = 0, **sizes: int) -> SimpleGPTModel:

@@ -9,7 +9,7 @@ import pytest
 from tests.workshop.data.forms import CHATML
 from workshop.data.encoding import IGNORE, encode_all, load_tokenizer
 from workshop.data.sources import load_splits
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 FILES = Path(__file__).parent / "data"
 HI = "user: Hi | assistant: Hello."

@@ -21,9 +21,9 @@ from tools.plan.ranking import rank
 from tools.plan.simulate import Shape, Step
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference, packed_with
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.model_file import model_file, most_positions
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings.model_file import model_file, most_positions
+from workshop.settings.settings import Settings
 from workshop.simulate import tensor_bytes
 from workshop.training.generation import answer_questions
 from workshop.training.models import blocks_of, load_model, model_size

@@ -10,9 +10,9 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.fsdp_config import read
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings.fsdp_config import read
+from workshop.settings.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
 

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from tests.launching import REPO, die_after, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from workshop.measure import trainer_hooks
-from workshop.run_folder.checkpoints import newest
-from workshop.run_folder.settings import Settings
+from workshop.record.checkpoints import newest
+from workshop.settings.settings import Settings
 from workshop.training.sharding import shard_units
 
 STEPS = 6

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModel
 
 from tests.workshop.data.forms import load_squad, write_hub
 from workshop.data.forms import SAMPLE_DIR
-from workshop.run_folder.model_file import TINY
+from workshop.settings.model_file import TINY
 
 # The real config.json of bigscience/bloom-560m with the tiny model's sizes: older names, and no dtype.
 CONFIG = {

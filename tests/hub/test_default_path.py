@@ -80,7 +80,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     """HF_HUB_OFFLINE is not set: the launcher finds out, before the library tries for minutes."""
     begin = "cd baseline; source ../workshop/launch.sh; start_run; echo HF_HUB_OFFLINE=$HF_HUB_OFFLINE"
     environment = user(tmp_path / "hf", REFUSED) | SHORT | {"LOG_DIR": str(tmp_path)}
-    shell = run("bash", "-c", begin, env=environment)
+    shell = run("bash", "-c", begin, "baseline.slurm", env=environment)
     assert f"note: {REFUSED} cannot be reached" in shell.stderr
     assert "bigscience/bloom-560m and rajpurkar/squad can only come from the cache" in shell.stderr
     assert shell.stdout == "HF_HUB_OFFLINE=1\n"
@@ -99,7 +99,7 @@ ONLINE = """
 import os
 from pathlib import Path
 from workshop.data.encoding import load_tokenizer
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.data.sources import load_splits
 
 print(*map(len, load_splits("rajpurkar/squad").values()))

@@ -13,7 +13,7 @@ from submitting import Job, stand_in, submit
 from throwaway_slurm import ThrowawaySlurm, memory_cgroup_writable
 
 from tests.launching import REPO, losses, record
-from workshop.run_folder import nccl_log
+from workshop.record import nccl_log
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +22,8 @@ cd {REPO}/fsdp && unset OMP_NUM_THREADS && exec bash -c '
 source ../workshop/launch.sh
 start_run
 echo "threads of a process: $OMP_NUM_THREADS"
-launch bash -c "echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)
+exec python -m workshop.job.supervisor bash -c "
+    echo step \\$(scontrol show step \\$SLURM_JOB_ID.\\$SLURM_STEP_ID | grep -o CPUs=[0-9]*)
     echo finished >> \\$RUN_DIR/.control"
 ' multi_node.slurm
 """

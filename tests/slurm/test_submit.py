@@ -64,8 +64,7 @@ def test_editing_while_queued_does_not_change_what_runs(slurm: ThrowawaySlurm, c
     """Nor a configuration, which only a snapshot does not look up in the folder of the submission first."""
     exercise, train = copy / "baseline", copy / "baseline/train.py"
     train.write_text(TRAIN.format(version="submitted"))
-    launcher = exercise / "baseline.slurm"
-    launcher.write_text(launcher.read_text().replace("start_run ", 'start_run "$1" ', 1))
+    (exercise / "exercise.toml").write_text('[launchers."baseline.slurm"]\narguments = ["config"]\n')
     for configs in (exercise / "ds_configs", participant / "ds_configs"):
         configs.mkdir()
         (configs / "zero1.json").write_text("{}")

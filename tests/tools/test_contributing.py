@@ -1,17 +1,20 @@
-"""CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2 in five files, and to a new metric by one line."""
+"""CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2, and to a new metric by its definition."""
 
+import re
 import shutil
 from pathlib import Path
 
 from tests.launching import REPO, git, run, tiny_profile
+from tools.logs.runs import read_run
 
 
-def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
+def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    for folder in ("tools", "workshop/run_folder", "baseline"):
+    for folder in ("tools", "workshop/record", "workshop/settings", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
-    with (copy / "tools/logs/figures.csv").open("a") as figures:
-        figures.write("warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
+    figures = (copy / "tools/logs/figures.py").read_text()
+    new = '    Figure("warmup_steps", lambda run: summary(run).get("warmup_steps"), "Warm-up steps"),'
+    (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
     make_run("r1", summary={"warmup_steps": 3})
@@ -19,12 +22,54 @@ def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
     assert "| Warm-up steps | 3 |" in printed
 
 
-def test_copied_baseline_is_an_exercise_that_can_be_submitted(tmp_path: Path) -> None:
+OWN_SETTINGS = """
+from dataclasses import dataclass
+from workshop.settings.settings import Settings, choice, setting
+
+@dataclass(frozen=True, kw_only=True)
+class IdeaSettings(Settings):
+    idea: str = setting(choice("good", "bad"), "bad")
+"""
+OWN_FACTS = """
+days = ["day-4"]
+settings = "idea_settings.IdeaSettings"
+scripts = { "train.py" = "none" }
+launchers."my-idea.slurm".most_gpus = 1
+record.settings.idea = "str"
+"""
+SHORT = {"MAX_STEPS": "2", "TRAIN_SIZE": "8", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
+
+
+def test_new_exercise_trains_and_fills_its_table_and_changes_only_its_folder(tmp_path: Path) -> None:
+    """With settings, a fact of its record and a day of its own: no file of workshop/ or tools/ lists it."""
+    copy, logs = tmp_path / "copy", tmp_path / "logs"
     for name in git(REPO, "ls-files").splitlines():
         if not name.startswith("logs/reference/") and (REPO / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(REPO / name, tmp_path / name)
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPO / name, copy / name)
+    git(copy, "init", "--quiet")
+    git(copy, "add", ".")
     section = (REPO / "CONTRIBUTING.md").read_text().partition("## Add an exercise\n\n")[2]
-    run("bash", "-ec", section.partition("\n\n")[0], cwd=tmp_path)
-    words = ("python", "-m", "tools", "submit", "my-idea", "--dry-run", "--local")
-    assert "my-idea.slurm\n1 to run here" in run(*words, cwd=tmp_path, env=tiny_profile()).stdout
+    run("bash", "-ec", section.partition("\n\n")[0], cwd=copy)
+    assert "my-idea.slurm" in (copy / "my-idea/exercise.toml").read_text()
+    (copy / "my-idea/exercise.toml").write_text(OWN_FACTS)
+    (copy / "my-idea/idea_settings.py").write_text(OWN_SETTINGS)
+    train = (copy / "my-idea/train.py").read_text()
+    train = train.replace("workshop.settings.settings import Settings", "idea_settings import IdeaSettings")
+    (copy / "my-idea/train.py").write_text(train.replace(" Settings.", " IdeaSettings."))
+
+    def tools(*words: str | Path) -> str:
+        return run("python", "-m", "tools", *words, "--logs", logs, cwd=copy, env=tiny).stdout
+
+    tiny = tiny_profile() | SHORT
+    assert "my-idea.slurm\n1 to run here" in tools("submit", "day-4", "--dry-run", "--local")
+    environ = tiny | {"LOG_DIR": str(logs)}
+    assert (
+        "IDEA='none'" in run("bash", "my-idea/my-idea.slurm", cwd=copy, env=environ | {"IDEA": "none"}, code=1).stderr
+    )
+    run("bash", "my-idea/my-idea.slurm", cwd=copy, env=environ | {"IDEA": "good"})
+    (folder,) = logs.glob("my-idea/*")
+    assert read_run(folder).fact("idea") == "good" and read_run(folder).state == "completed"
+    assert re.search(r"\| Train Loss \(mean\) \| \d", tools("fill", "my-idea", "--tiny"))
+    assert git(copy, "status", "--porcelain").splitlines()[-1] == "?? my-idea/"
+    assert git(copy, "diff", "--name-only") == ""

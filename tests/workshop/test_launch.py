@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shlex
+import signal
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, only_run, program, run, tiny_profile
-from workshop.run_folder.exercises import exercises_with
+from tests.launching import PATH, REPO, only_run, program, run, tiny_profile, wait_until
+from workshop.launch.__main__ import as_bash, whole_path
+from workshop.launch.rendezvous import world
+from workshop.record.exercises import exercises_with
 from workshop.sample import harbour
 
 BASELINE = "baseline/baseline.slurm"
@@ -71,14 +75,30 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),
         (BASELINE, {"RESUME_RUN": "{tmp}/out"}, "/out': no run.json there; expected a run folder"),
         pytest.param(BASELINE, STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
-        (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm '--time=1:00:00': nothing reads argument 1; expected"),
+        (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm --time=1:00:00: nothing reads argument 1; expected"),
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
         ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
         ("fsdp/multi_gpu.slurm", {"SLURM_JOB_ID": "7"}, "this shell is on no node of job 7; expected sbatch"),
         ("fsdp/multi_gpu.slurm", SEVERAL_TASKS, "srun starts 2 launchers; expected --ntasks=1"),
         ("benchmark/benchmark.slurm", {"SLURM_ARRAY_TASK_ID": "37"}, "of submit.txt: expected --gpus-per-node=2"),
-        ("benchmark/benchmark.slurm", {}, "expected a configuration, or a job array whose tasks are lines"),
+        ("benchmark/benchmark.slurm", {"SLURM_ARRAY_TASK_ID": "61"}, "submit.txt has the runs 1 to 60"),
+        ("benchmark/benchmark.slurm", {}, "train.py needs a configuration, or a job array, whose tasks are lines"),
+        ("deepspeed-zero3-offload/run.slurm --model-name=gpt2", {}, "MODEL_NAME=tiny in your shell (tiny.env) and"),
+        ("further/by-hand/by_hand.slurm ddp.py ds_configs/zero2.json", {}, "ddp.py has no configuration, but '"),
+        ("further/by-hand/by_hand.slurm zero.py", {}, "zero.py needs a configuration; expected one of ds_configs/zero"),
+        (
+            "further/by-hand/by_hand.slurm ds_configs/zero2.json",
+            {},
+            "script 'ds_configs/zero2.json': expected",
+        ),
+        ("further/lora/lora.slurm", {"GPUS_PER_NODE": "2"}, "lora trains on one GPU without a configuration, but this"),
+        ("further/speed-ladder/ladder.slurm", {"RUNG": "3_none"}, "RUNG='3_none': no such rung; expected one of: 0_"),
+        (
+            "fsdp/multi_gpu.slurm nowhere.json",
+            {},
+            "configuration 'nowhere.json': no such file; expected one of",
+        ),
         ("further/by-hand/by_hand.slurm ddp.py", {"FP16": "true"}, "fp16 needs a gradient scaler"),
         ("further/by-hand/by_hand.slurm fsdp.py fsdp_configs/hybrid_shard.json", {}, "which cannot split 1 GPU"),
         ("further/by-hand/by_hand.slurm fsdp.py ds_configs/zero2.json", {}, "a file of DeepSpeed; expected"),
@@ -111,6 +131,22 @@ def test_K1_refused_start_is_one_line_and_no_run(
     assert (job.returncode, job.stdout, (tmp_path / "logs").exists()) == (1, "", False)
     (line,) = job.stderr.splitlines()
     assert line.startswith("error: ") and told in line
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        (BASELINE, "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"),
+        ("further/by-hand/by_hand.slurm ddp.py", "but nothing of this exercise goes to Weights & Biases"),
+    ],
+)
+def test_key_without_a_reporter_is_named_in_every_exercise(launcher: str, told: str) -> None:
+    """Exercises whose env_vars.sh has no WANDB_MODE said nothing."""
+    script, *arguments = launcher.split()
+    folder, name = script.rsplit("/", 1)
+    begin = f"cd {folder}; source {REPO}/workshop/launch.sh; start_run"
+    job = bash("-c", begin, name, *arguments, WANDB_API_KEY="planted", WANDB_MODE="offline", REPORT_TO="none")
+    assert job.returncode == 0 and f"warning: WANDB_API_KEY set, {told}\n" in job.stderr
 
 
 @pytest.mark.parametrize("launcher", ["baseline/baseline.slurm", "further/lora/lora.slurm"])
@@ -151,7 +187,7 @@ UUID = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: int, gpus: str) -> None:
     """It counts a node's GPUs from 0, which are another job's, and reads other names as numbers."""
     launchers = [path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm")]
-    (line,) = {text.split("\nlaunch deepspeed ")[1] for text in launchers if "\nlaunch deepspeed " in text}
+    (line,) = {text.split("    deepspeed ")[1] for text in launchers if "    deepspeed " in text}
     line = line.replace("\\\n", " ")
     per_node = gpus.count(",") + 1
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "MASTER_PORT")
@@ -180,9 +216,8 @@ def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: i
 def test_job_has_as_many_gpus_as_processes_or_is_refused(tmp_path: Path, gpus: str, processes: str, seen: str) -> None:
     program(tmp_path / "nvidia-smi", "for gpu in 0 1 2 3 4 5 6 7; do echo GPU $gpu; done")
     script = "cd fsdp; source ../workshop/launch.sh; start_run >/dev/null; echo $CUDA_VISIBLE_DEVICES"
-    job = bash(
-        "-c", script, PATH=f"{tmp_path}:{PATH}", CUDA_VISIBLE_DEVICES=gpus, GPUS_PER_NODE=processes, HF_HUB_OFFLINE="1"
-    )
+    world = {"PATH": f"{tmp_path}:{PATH}", "CUDA_VISIBLE_DEVICES": gpus, "GPUS_PER_NODE": processes}
+    job = bash("-c", script, "multi_gpu.slurm", HF_HUB_OFFLINE="1", **world)
     assert (job.stdout.strip() or job.stderr.strip()).endswith(seen)
 
 
@@ -198,8 +233,37 @@ def test_every_emulated_node_has_its_own_gpus_and_name_and_the_first_failure_end
 
 
 def test_rendezvous_skips_a_port_that_another_job_has() -> None:
-    listens = "import socket, sys; s = socket.create_server(('', {})); print(flush=True); sys.stdin.read()"
-    own = "$((20000 + $$ % 12000))"
-    busy = f'coproc python -c "{listens.format(own)}"; read -r -u ${{COPROC[0]}}'
-    script = f"source workshop/launch.sh; {busy}; rendezvous; echo $((MASTER_PORT - {own}))"
-    assert int(run("bash", "-c", script, SLURM_JOB_ID="").stdout) >= 1
+    first = world({"LAUNCHER_PID": "7"})
+    with socket.create_server(("localhost", int(first["MASTER_PORT"]))):
+        second = world({"LAUNCHER_PID": "7"})
+    assert int(second["MASTER_PORT"]) > int(first["MASTER_PORT"])
+    assert first | {"MASTER_PORT": ""} == second | {"MASTER_PORT": ""}
+
+
+def test_paths_are_relative_to_the_folder_of_the_submission_and_other_names_stay(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").touch()
+    for text, whole in (("mine.json", f"{tmp_path}/mine.json"), ("mine.json:0:8", f"{tmp_path}/mine.json:0:8")):
+        assert whole_path(text, tmp_path) == whole
+    assert whole_path("mi*.json", tmp_path) == f"{tmp_path}/mi*.json"
+    for name in ("rajpurkar/squad", "sample", "gpt2"):
+        assert whole_path(name, tmp_path) == name
+    assert whole_path("logs", tmp_path, may_be_new=True) == f"{tmp_path}/logs"
+
+
+def test_exports_are_read_by_bash_as_they_are() -> None:
+    after = {"A": "it's $HOME `ls`\n*", "B": "2", "BASH_FUNC_x%%": "() { :; }"}
+    script = f"C=1; {as_bash({'B': '2', 'C': '1'}, after)}\nenv -0; echo ${{C-unset}}"
+    said = run("bash", "-c", script, env={"B": "2"}).stdout
+    assert {f"A={after['A']}", "B=2"} <= {*said.split("\0")} and said.endswith("unset\n")
+
+
+def test_notice_while_a_job_is_checked_reaches_the_supervisor(tmp_path: Path) -> None:
+    """SLURM sends it to the launcher's bash; operators may be compiled for minutes then."""
+    program(tmp_path / "venv/bin/python", f'touch {tmp_path}/checks; sleep 2; exec {sys.executable} "$@"')
+    command = "source ../workshop/launch.sh; start_run; kill -USR1 $$; echo noticed=$NOTICED"
+    environ = tiny_profile() | {"WORKSHOP_VENV": f"{tmp_path}/venv", "LOG_DIR": str(tmp_path)}
+    words = ["bash", "-c", command, "baseline.slurm"]
+    job = subprocess.Popen(words, cwd=REPO / "baseline", env=environ, stdout=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "checks").exists)
+    job.send_signal(signal.SIGUSR1)
+    assert job.communicate()[0] == "noticed=USR1\n" and job.returncode == 0

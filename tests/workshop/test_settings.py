@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ from tools.logs.runs import default_logs
 from tools.plan import time_limits
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.tables.repository import ROOT
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import one_line
+from workshop.record.exercises import exercises_with
+from workshop.record.plural import counted
+from workshop.record.printable import one_line
+from workshop.settings.env_file import sourced
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

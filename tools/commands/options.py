@@ -10,8 +10,8 @@ from pathlib import Path
 from tools.errors import InputError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
-from workshop.run_folder.exercises import find_exercise
-from workshop.run_folder.printable import spreadsheet_text
+from workshop.record.exercises import find_exercise
+from workshop.record.printable import spreadsheet_text
 
 
 def above_0(text: str) -> float:

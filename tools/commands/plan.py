@@ -24,8 +24,8 @@ from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
-from workshop.run_folder.model_file import SHAPES, short_name
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
+from workshop.settings.model_file import SHAPES, base_name, short_name
 
 _REFERENCE = ROOT / "logs" / "reference"
 _SUBCOMMANDS = ("lines", "day", "model", "cards", "check", "fit")
@@ -73,13 +73,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     long = f"layouts from {MEASURED_LENGTH + 1:,} on"
     model.add_argument("--length", type=int, default=512, metavar="TOKENS", help=f"of a row; default: 512; {long}")
     model.add_argument("--batch", type=int, default=16, metavar="ROWS", help="per GPU and step; default: 16")
-    model.add_argument("--largest", action="store_true", help="micro-batches as large as fit")
+    model.add_argument(
+        "--largest", action="store_true", help="the largest micro-batch of --batch that fits, in each row"
+    )
+    packed = "simulate packed rows with the speed ladder's top rung, too: a minute"
+    model.add_argument("--packed", action="store_true", help=packed)
     work = f"of the whole work, as 1e9; default: {ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
     model.add_argument("--all", action="store_true", help="more than ten rows")
-    model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
 
     cards = add("cards", _cards, "the cards of choose/; with --key what the planner says of each strategy of the key")
@@ -201,12 +204,15 @@ def _as_json(line: Submission, prediction: Prediction | None) -> dict[str, Any]:
 
 
 def _ranked(arguments: argparse.Namespace) -> str:
-    given = {one.name: getattr(arguments, one.name) for one in fields(Question)} | {"model": _model(arguments.model)}
+    given = {one.name: getattr(arguments, one.name, None) for one in fields(Question)} | {
+        "model": _model(arguments.model)
+    }
+    given["asked"] = arguments.model if "/" in arguments.model and not Path(arguments.model).exists() else ""
     given["fabric_gb_per_s"] = _fabric(arguments, arguments.nodes)
     question = Question(**{name: value for name, value in given.items() if value is not None})
     ranked = rank(question)
     if arguments.format == "text":
-        return answer.text(question, ranked, arguments.all, arguments.ranges)
+        return answer.text(question, ranked, arguments.all)
     return (answer.as_json if arguments.format == "json" else answer.as_csv)(question, ranked)
 
 
@@ -214,7 +220,7 @@ def _model(given: str) -> str:
     """A folder or a file, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
     if (path := Path(given).absolute()).exists():
         return str(path.parent if path.name == "config.json" else path)
-    name = hub_names().get(given) or short_name(given).lower()
+    name = hub_names().get(base_name(given)) or base_name(short_name(given))
     if name == "tiny" or name in SHAPES or "/" not in given:
         return name
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
@@ -267,7 +273,9 @@ def _check(arguments: argparse.Namespace) -> str:
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
-    models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *models])
+    names = [name for name in SHAPES if not name.startswith("tiny")]
+    usual = [shape for length in ranking.KEPT_LENGTHS for name in names for shape in ranking.shapes_of(name, length)]
+    packed = [shape for name in names for shape in ranking.packed_shapes_of(name)]
+    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *usual, *packed])
     constants.save(measured.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

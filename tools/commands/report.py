@@ -20,11 +20,11 @@ from tools.logs.runs import find_runs
 from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown
+from workshop.record.plural import counted
+from workshop.record.printable import markdown
 
 # Commands that only read and print: a README must not be able to start anything else.
-_ALLOWED = ("fill", "plot", "plan", "profile", "runs", "report --folders")
+_ALLOWED = ("fill", "plot", "score", "plan", "profile", "runs", "report --folders")
 _BLOCK = re.compile(
     rf"^(?P<start>[ \t]*{BLOCK_START.pattern}[ \t]*)$(?:\n[\s\S]*?^(?P<end>[ \t]*{BLOCK_END}[ \t]*)$)?",
     re.MULTILINE,

@@ -21,9 +21,9 @@ from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, read_as_job, runs_of
 from tools.tables.repository import ROOT
-from workshop.run_folder.exercises import find_exercise, repository_of
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown
+from workshop.record.exercises import find_exercise, repository_of
+from workshop.record.plural import counted
+from workshop.record.printable import markdown
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 # Name programs that bash, the loader or Python run: they are never taken from a file.
@@ -266,6 +266,6 @@ def _print_next(submissions: list[Submission], logs: Path) -> None:
     commands = {}
     for line in submissions:
         name = line.file.stem.split("_")[0]
-        exercise = name if find_exercise(name, "tables.toml", ROOT) else line.exercise.name
+        exercise = name if find_exercise(name, "tables.py", ROOT) else line.exercise.name
         commands[f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if line.tiny else ''}"] = None
     print("\n".join(commands))

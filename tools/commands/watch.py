@@ -22,7 +22,7 @@ from tools.logs.live_run import LiveRun, look
 from tools.logs.run import duration
 from tools.logs.runs import find_runs, read_run, run_folders
 from tools.submit import slurm
-from workshop.run_folder.printable import one_line
+from workshop.record.printable import one_line
 
 _PIPE_COLUMNS = 200
 _COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "trouble")

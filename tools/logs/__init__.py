@@ -1,1 +1,1 @@
-"""From a run folder's files to figures: one parser per kind of log. Reads workshop/run_folder/, nothing above."""
+"""From a run folder's files to figures: one parser per kind of log. Reads workshop/record/, nothing above."""

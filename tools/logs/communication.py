@@ -12,7 +12,7 @@ from typing import Any
 from tools.errors import UnavailableError
 from tools.logs import dimension_traffic
 from tools.logs.run import Run
-from workshop.run_folder.collectives import read
+from workshop.record.collectives import read
 
 _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "send", "other")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tools.errors import UnavailableError
-from workshop.run_folder.schema import RunRecord
+from workshop.record.schema import RunRecord
 
 _FP32 = 4
 _INT64 = 8

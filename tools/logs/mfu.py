@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run
-from workshop.run_folder.flops import flops_per_token, multiplied_parameters
-from workshop.run_folder.schema import Model
+from workshop.record.flops import flops_per_token, multiplied_parameters
+from workshop.record.schema import Model
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
 # the driver's. Sources: NVIDIA's data sheets of the V100, A100, H100 and H200, SXM versions unless the name says

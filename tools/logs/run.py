@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tools.errors import LogError
-from workshop.run_folder import csv_log
-from workshop.run_folder.causes import cause
-from workshop.run_folder.safe_open import read_plain
-from workshop.run_folder.schema import SETTINGS, STATES, RunRecord
-from workshop.run_folder.settings import is_tiny
+from workshop.record import csv_log
+from workshop.record.causes import cause
+from workshop.record.safe_open import read_plain
+from workshop.record.schema import STATES, RunRecord
+from workshop.settings.settings import is_tiny, recorded_types
 
 if TYPE_CHECKING:
     import numpy as np
 
+SETTINGS = recorded_types()
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
@@ -100,11 +101,17 @@ class Run:
         return is_tiny(self.settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE)
 
     def fact(self, name: str) -> Any:
-        """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
+        """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting.
+
+        Raises:
+            AttributeError: there is none of this name.
+        """
         if hasattr(Run, name):
             return getattr(self, name)
         if hasattr(self.record, name.split(".")[0]):
             return attrgetter(name)(self.record)
+        if name not in SETTINGS:
+            raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
     def matches(self, where: Where) -> bool:
@@ -209,14 +216,9 @@ def _product(*factors: int | None) -> int | None:
     return math.prod(factors) if all(factors) else None
 
 
-def is_fact(name: str) -> bool:
-    """Whether tables can select by it."""
-    return hasattr(Run, name) or hasattr(RunRecord(), name.split(".")[0]) or name in SETTINGS
-
-
 @dataclass(frozen=True)
 class StepLog:
-    """Columns of steps.csv, an entry per optimizer step (`Step` in workshop/run_folder/schema.py)."""
+    """Columns of steps.csv, an entry per optimizer step (`Step` in workshop/record/schema.py)."""
 
     step: np.ndarray
     step_time_s: np.ndarray

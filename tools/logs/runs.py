@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from tools.errors import InputError, LogError
-from tools.logs.run import Run, read_object, time_of
-from workshop.run_folder.printable import one_line
-from workshop.run_folder.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
+from tools.logs.run import SETTINGS, Run, read_object, time_of
+from workshop.record.printable import one_line
+from workshop.record.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
 
 _SEARCH_DEPTH = 3  # machine, experiment, run
 _FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
@@ -33,7 +33,8 @@ def read_run(folder: Path) -> Run:
             if content.get(key) is None:
                 raise LogError(path, None, f"no {key!r}", f"the keys {', '.join(REQUIRED)}")
         try:
-            record = typed(content, RunRecord)
+            settings = typed(content.get("settings") or {}, SETTINGS, "settings")
+            record = typed(content | {"settings": settings}, RunRecord)
         except MistypedError as error:
             raise LogError(path, None, error.found, error.expected) from error
         if record.state not in STATES:

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 from tools.errors import LogError, UnavailableError
-from tools.logs.figures import FIGURES, OF_ONE_RUN, figure, measure, shown
+from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
-from workshop.run_folder.printable import one_line
+from workshop.record.printable import one_line
 
 _LONGEST_ID = 80
 # Keys of run.json that the page shows in other parts, or that only programs read.
@@ -97,7 +97,7 @@ def listed(run: Run, name: str) -> str:
         return ""
     own, allocated = figure(run, name), figure(run, "peak_allocated_mib")
     if name == "peak_gpu_mib" and own is None and allocated is not None:
-        return f"{FIGURES[name].written(allocated)} (PyTorch)"
+        return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
     return shown(run, name)
 
 

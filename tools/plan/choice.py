@@ -8,7 +8,7 @@ from pathlib import Path
 
 from choose.cards import CARDS, Card
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, Figure, figure, shown
+from tools.logs.figures import OF_ONE_RUN, Figure, figure, shown
 from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
@@ -16,23 +16,22 @@ from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import how_close
 from tools.tables.markdown import Table, is_blank, read_tables
 from tools.tables.repository import ROOT
-from workshop.run_folder.printable import markdown
+from workshop.record.printable import markdown
 
 FORM = ROOT / "choose" / "form.md"
 _UNREAD = "first name the strategy or the run"
 
 
-def _planned(name: str, unit: str, decimals: int) -> Figure:
-    told = {"source": "planner", "key": "", "divisor": 1, "missing": "", "labels": (), "definition": ""}
-    return Figure(name=name, unit=unit, decimals=decimals, **told)
+def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:
+    return Figure(name, lambda _: None, title, unit=unit, decimals=decimals)
 
 
 _COLUMNS = {
-    "GPU (GiB)": _planned("gpu_gib", "GiB", 1),
-    "CPU (GiB)": _planned("cpu_gib", "GiB", 0),
-    "Tokens/s/GPU": _planned("tokens_per_second_per_gpu", "tokens/s", 0),
-    "States (MiB)": FIGURES["states_mib"],
-    "Step time (ms)": FIGURES["step_time_ms"],
+    "GPU (GiB)": _planned("gpu_gib", "GPU (GiB)", "GiB", 1),
+    "CPU (GiB)": _planned("cpu_gib", "CPU (GiB)", "GiB", 0),
+    "Tokens/s/GPU": _planned("tokens_per_second_per_gpu", "Tokens/s/GPU", "tokens/s", 0),
+    "States (MiB)": OF_ONE_RUN["states_mib"],
+    "Step time (ms)": OF_ONE_RUN["step_time_ms"],
 }
 
 
@@ -139,7 +138,7 @@ def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> Mapping[
     run = next((run for run in runs if run.folder.name == Path(chosen).name), None)
     if not run:
         raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
-    own = {title: one for title, one in _COLUMNS.items() if one.name in FIGURES}
+    own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
     return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.logs.mfu import PEAK_TFLOPS
-from workshop.run_folder.json_file import checked
+from workshop.settings.json_file import checked
 
 FILE = Path(__file__).with_name("gpus.toml")
 DEFAULT = "h100-80gb"  # where no GPU is at hand

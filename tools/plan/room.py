@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.tables.labels import blank_tables
+from tools.tables.definitions import blank_tables
 from tools.tables.markdown import tables_in
 from tools.tables.repository import ROOT
-from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.printable import markdown
+from workshop.record.exercises import exercises_with
+from workshop.record.printable import markdown
 
 _TIMETABLE = ROOT / "instructor" / "README.md"
 Run = dict[str, Any]  # of `plan --format json`

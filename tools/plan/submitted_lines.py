@@ -18,45 +18,40 @@ from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, prepare
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
-from tools.plan.workload_of import SCRIPTS, WEAK_SCALING, of_settings
+from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
 from tools.tables.repository import ROOT
-from workshop.run_folder.configuration import read_rule
-from workshop.run_folder.plural import counted
-from workshop.run_folder.printable import markdown
-from workshop.run_folder.settings import Settings
+from workshop.record.exercises import declared
+from workshop.record.plural import counted
+from workshop.record.printable import markdown
+from workshop.settings.configuration import read_rule
+from workshop.settings.run_lines import MUST_DO
+from workshop.settings.settings import Settings
 
 NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
-# Ends a line of submit.txt that every participant is to run; `submit --match must-do` starts these lines.
-MUST_DO = "must-do"
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers.
+    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or for a job array.
 
     Raises InputError for a setting that is not what it has to be, or a configuration that is not trained as written.
     """
-    if not (script := _script(submission)):
+    if (script := submission.script) not in SCRIPTS or (submission.takes.array and not submission.arguments):
         return None
     # The checkpoint that it resumes from need not be there yet.
     settings, found = read_as_job(replace(submission, settings=submission.settings | {"RESUME_FROM": ""}))
     values, nodes = vars(settings), submission.count("nodes")
     world_size = nodes * submission.count("gpus-per-node")
     try:
-        if submission.exercise.name == WEAK_SCALING and (path := submission.config_path):
+        # A rule of weak scaling: the model and the batch follow from the number of GPUs.
+        if declared(submission.exercise).takes(script) == "rule" and (path := submission.config_path):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
             values = values | {"grad_acc": 1} | sizes._asdict()
         return of_settings(values, found.values if found else None, world_size, nodes, script)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
-
-
-def _script(submission: Submission) -> str | None:
-    """The script of SCRIPTS that the launcher starts, or that the line names as its argument, as for by-hand."""
-    words = [*submission.arguments, *(submission.exercise / submission.launcher).read_text().split()]
-    return next((word for word in words if word in SCRIPTS), None)
 
 
 @cache

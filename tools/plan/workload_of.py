@@ -14,16 +14,16 @@ from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import Strategy, Workload
 from tools.tables.repository import ROOT, exercise_folder
-from workshop.run_folder.attention import fastest_kernel
-from workshop.run_folder.configuration import read_configuration
-from workshop.run_folder.deepspeed_config import filled
-from workshop.run_folder.json_file import AUTO
-from workshop.run_folder.model_file import SHAPES, model_file, model_path, short_name
+from workshop.record.exercises import declared
+from workshop.settings.attention import fastest_kernel
+from workshop.settings.configuration import read_configuration
+from workshop.settings.deepspeed_config import filled
+from workshop.settings.json_file import AUTO
+from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
 SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
-WEAK_SCALING = "custom_model"  # whose JSON is a rule: the model and the batch follow from the number of GPUs
 # custom_model's; its name is a default of its settings there.
 _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
@@ -44,13 +44,13 @@ def of_run(run: Run) -> Workload:
     script = next((word for word in record.command if word in SCRIPTS), None)
     if not (settings and world_size and script):
         raise InputError(f"{run.folder}/run.json: expected settings, ranks, and one of {', '.join(SCRIPTS)} as command")
-    path = _config_path(exercise_folder(record.exercise), record.config) if record.config else None
     config = None
-    if path and record.exercise == WEAK_SCALING:
-        config = read_object(path)
-    elif path:
-        # Not whether its blocks are the model's: the run had them, from a file of this name.
-        config = read_configuration(path, settings, world_size, f"{record.exercise}/{script}").values
+    if record.config and (path := _config_path(folder := exercise_folder(record.exercise), record.config)):
+        takes = declared(folder).takes(script)
+        if takes == "rule":
+            config = read_object(path)
+        else:  # not whether its blocks are the model's: the run had them, from a file of this name
+            config = read_configuration(path, settings, world_size, takes, declared(folder).trainer).values
     found = of_settings(settings, config, world_size, record.nodes or 1, script)
     if found.shape.pop("short_rows", 0) and (steps := run.steps):
         # How many packed rows were left at an epoch's end is known only from its steps.
@@ -85,8 +85,8 @@ def _config_path(exercise: Path, name: str) -> Path | None:
 
 @cache
 def hub_names() -> dict[str, str]:
-    """Of the shapes; also those that the hub calls otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
-    return {model_file(shape).get("_name_or_path", shape): shape for shape in SHAPES}
+    """Shapes by base_name on the hub, which may call them otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
+    return {base_name(model_file(shape).get("_name_or_path", shape)): shape for shape in SHAPES}
 
 
 def shape_name(settings: Mapping[str, Any]) -> str:
@@ -94,8 +94,8 @@ def shape_name(settings: Mapping[str, Any]) -> str:
     name = settings["model_name"] or _GPT
     if Path(name).exists():
         return str(Path(name).resolve())
-    if settings.get("model_init") == "pretrained" and name in hub_names():
-        return hub_names()[name]
+    if settings.get("model_init") == "pretrained" and (shape := hub_names().get(base_name(name))):
+        return shape
     given = short_name(name)
     # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.exercises import exercises_with
-from workshop.run_folder.slurm_job import job_line, told
+from workshop.record.exercises import every_exercise
+from workshop.record.slurm_job import job_line, told
+from workshop.settings.env_file import sourced
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -48,10 +48,10 @@ def waiting() -> list[str]:
 
     None without SLURM, or when it is silent.
     """
-    launchers = "".join(path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm"))
-    names = ",".join(sorted(set(re.findall(r"^#SBATCH --job-name=(\S+)", launchers, re.MULTILINE))))
-    answer = told(["squeue", "--noheader", "--states=PENDING", f"--name={names}", "--format=|%i %u %j: %r, start %S"])
-    return [line[1:] for line in answer.splitlines() if line.startswith("|")]
+    names = {name for exercise in every_exercise() for name in exercise.launchers}
+    answer = told(["squeue", "--noheader", "--states=PENDING", "--format=%o|%i %u %j: %r, start %S"])
+    lines = (line.partition("|") for line in answer.splitlines())
+    return [job for command, bar, job in lines if bar and names & {word.rpartition("/")[2] for word in command.split()}]
 
 
 def queued_again(job: str | None) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import InputError
-from workshop.run_folder.redaction import diff_without_keys
+from workshop.record.redaction import diff_without_keys
 
 # Data belongs elsewhere: a file larger than this that git does not track is left out, and the user is told.
 LARGEST_UNTRACKED_BYTES = 10 << 20

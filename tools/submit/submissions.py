@@ -1,28 +1,22 @@
-"""submit.txt: the runs of an exercise, one per line, as one would type them.
+"""Lines of submit.txt (workshop/settings/run_lines.py), checked, with what the shell overrides.
 
-    MODEL_NAME=bigscience/bloom-3b TRAIN_SIZE=10000 --mem=200G deepspeed.slurm ds_configs/zero3_offload.json
-    settings                                        options    launcher        its arguments
-
-Settings and options may be left out. A variable that is set in the shell wins, as it does over env_vars.sh: so
-`source tiny.env` turns every line into its tiny version. In a list of runs outside the exercises' folders a launcher is
-written with its exercise, as in fsdp/multi_gpu.slurm.
+A variable that is set in the shell wins, as it does over env_vars.sh: so `source tiny.env` turns every line into its
+tiny version.
 """
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache, cached_property
-from itertools import pairwise
 from pathlib import Path
 
 from tools.errors import InputError, LogError
-from workshop.run_folder.env_file import exported
-from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import REPO, exercises_with, find_exercise, reads_argument, repository_of
-from workshop.run_folder.settings import LADDER_NAMES, LIBRARY_PREFIXES, defaults, is_tiny
-from workshop.run_folder.typos import check_shell
+from workshop.record.exercises import REPO, Launcher, declared, exercises_with, find_exercise, of_day, repository_of
+from workshop.settings.env_file import exported
+from workshop.settings.run_lines import RunLine, by_name, read_line, read_lines
+from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny, settings_class
+from workshop.settings.typos import check_shell
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.
 _SHAPE = ("constraint", "gpus", "gpus-per-node", "gres", "nodes", "ntasks", "ntasks-per-node")
@@ -33,12 +27,6 @@ OPERATIONAL = {
     *("LOG_DIR", "RUN_DIR", "OUTPUT_DIR", "EXPERIMENT_NAME", "CONFIG"),
     *("CONDA_SH_PATH", "CONDA_ENV", "WANDB_MODE", "REPORT_TO"),
 }
-# Settings that the offload exercise also takes as arguments, which win.
-_ARGUMENTS = {"--model-name": "MODEL_NAME", "--steps": "MAX_STEPS"}
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_OPTION = re.compile(r"--([a-z][a-z-]*)(?:=(.*))?", re.DOTALL)
-# How a launcher names its configuration: start_run "${1:-ds_config.json}", "$1" or "${DS_CONFIG:-FILE}".
-_CONFIG = re.compile(r'^start_run "\$\{?(\w+)(?::-([^}]*))?\}?"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -97,11 +85,14 @@ class Submission:
         return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
 
     @property
+    def takes(self) -> Launcher:
+        """What its launcher takes."""
+        return declared(self.exercise).launcher(self.launcher)
+
+    @property
     def argument_settings(self) -> dict[str, str]:
         """The settings among the arguments, as `--steps 20` or `--steps=20`."""
-        words = [word for argument in self.arguments for word in argument.split("=", 1)]
-        after = dict(pairwise(words))
-        return {name: after[option] for option, name in _ARGUMENTS.items() if option in after}
+        return self.takes.settings_among(self.arguments)
 
     @property
     def tiny(self) -> bool:
@@ -110,27 +101,23 @@ class Submission:
 
     @cached_property
     def shape(self) -> dict[str, str]:
-        """Options that change what is measured; the last one of a name counts, as it does for sbatch."""
-        found = (_OPTION.fullmatch(option) for option in self.options)
-        return {match[1]: match[2] for match in found if match and match[1] in _SHAPE and match[2]}
+        """Options that change what is measured."""
+        return {name: value for name, value in by_name(self.options).items() if name in _SHAPE}
 
     @property
     def config_path(self) -> Path | None:
         """The launcher's argument or variable that names the configuration, else its default."""
-        if not (said := _CONFIG.search((self.exercise / self.launcher).read_text())):
-            return None
-        if said[1].isdecimal():
-            named = "".join(self.arguments[int(said[1]) - 1 : int(said[1])])
-        else:
-            named = self.settings.get(said[1])
-        named = named or said[2]
+        named = self.takes.config_of(self.arguments, self.settings)
         return _file(self.exercise, named) if named else None
 
+    @property
+    def script(self) -> str:
+        """The Python file that the launcher starts."""
+        return self.takes.script_of(self.arguments)
+
     def count(self, option: str) -> int:
-        """The value of --nodes or --gpus-per-node, else the launcher's #SBATCH, else 1. InputError for a range."""
-        launcher = (self.exercise / self.launcher).read_text()
-        default = re.search(rf"^#SBATCH\s+--{option}=(\S+)", launcher, re.MULTILINE)
-        value = self.shape.get(option) or (default[1] if default else "1")
+        """The value of --nodes or --gpus-per-node, else the launcher's. InputError for a range."""
+        value = self.shape.get(option) or str(getattr(self.takes, option.replace("-", "_")))
         number = value.rsplit(":", 1)[-1]  # h200:4
         if not number.isdecimal() or int(number) < 1:
             raise InputError(f"{self.place}: --{option}={value}: expected a whole number of at least 1")
@@ -145,17 +132,13 @@ def _file(exercise: Path, named: str) -> Path:
 
 @cache
 def known_settings(exercise: Path) -> frozenset[str]:
-    """The variables a run reads: those that all runs have, and what the exercise's env_vars.sh exports beside them.
-
-    Where a rung is named, its file exports the ladder's.
-    """
-    own = exported(exercise / "env_vars.sh")
-    of_rung = LADDER_NAMES if "RUNG" in own else ()
-    return frozenset({*defaults(), *own, *of_rung} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
+    """The variables a run reads: its settings, and what the exercise's env_vars.sh exports beside them."""
+    own = {item.name.upper() for item in fields(settings_class(exercise))}
+    return frozenset({*own, *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:
-    """The submit.txt of the exercises named, or of all that have one.
+    """The submit.txt of the exercises named, also by a day of the timetable, or of all that have one.
 
     Raises:
         InputError: a name is no folder with a submit.txt.
@@ -163,11 +146,11 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
     every = exercises_with("submit.txt")
     found = []
     for name in names:
-        folder = find_exercise(name, "submit.txt")
-        if folder is None:
+        folders = of_day(name) or [find_exercise(name, "submit.txt")]
+        if None in folders:
             have = ", ".join(path.name for path in every) or "none yet"
             raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
-        found.append(folder.resolve())
+        found += [folder.resolve() for folder in folders]
     return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
 
 
@@ -183,17 +166,13 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
     Raises:
         LogError: a line names a launcher, a configuration or a setting that does not exist; or there is no line.
     """
-    numbered = [(number, line.strip()) for number, line in enumerate(utf8_lines(path), start=1)]
-    lines = [(number, line) for number, line in numbered if line and not line.startswith("#")]
-    if not lines:
-        raise LogError(path, None, "no run", "a line as fsdp/multi_gpu.slurm")
     path = path.resolve()  # in an exercise's folder `tiny.txt` alone names none
-    return [_submission(path, number, line, shell, extra_options) for number, line in lines]
+    return [_submission(path, line, shell, extra_options) for line in read_lines(path)]
 
 
 def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
     """The line that a command was given, its launcher with its exercise. Errors, as those of read, name the line."""
-    return _submission(None, None, line, shell)
+    return _submission(None, read_line(line, repr(line)), shell)
 
 
 def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[str]:
@@ -213,55 +192,44 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
 
 
 def _submission(
-    path: Path | None, number: int | None, line: str, shell: Mapping[str, str], extra_options: Sequence[str] = ()
+    path: Path | None, line: RunLine, shell: Mapping[str, str], extra_options: Sequence[str] = ()
 ) -> Submission:
     def refusal(found: str, expected: str) -> LogError:
-        return LogError(path or repr(line), number, found, expected)
+        return LogError(path or repr(line.written), line.number, found, expected)
 
-    try:
-        rest = shlex.split(line, comments=True)
-    except ValueError as error:
-        raise refusal(line, f"a shell line ({error})") from error
-    launcher = next((word for word in rest if word.endswith(".slurm")), "")
+    launcher = line.launcher
     if not path and "/" not in launcher:
         raise refusal(launcher or "no launcher", "a launcher with its exercise, as in fsdp/multi_gpu.slurm")
     named = Path(launcher).parent
     folder = (find_exercise(named, "*", REPO) or REPO / named) if "/" in launcher else path.parent
     known = known_settings(folder)
-    settings, options = {}, []
-    while rest and (match := _ASSIGNMENT.fullmatch(rest[0])):
-        if match[1] not in known and not match[1].startswith(LIBRARY_PREFIXES):
-            if match[1] in _OPTION_NAMES:
-                raise refusal(match[1], f"the option {_OPTION_NAMES[match[1]]}, after the settings")
-            close = get_close_matches(match[1], known, n=1)
-            raise refusal(match[1], f"a setting; did you mean {close[0]}?" if close else f"one of {sorted(known)}")
-        settings[match[1]] = match[2]
-        rest.pop(0)
-    if rest and rest[0] in ("sbatch", "bash"):  # a line as the READMEs have it
-        rest.pop(0)
-    while rest and rest[0].startswith("-"):
-        if not _OPTION.fullmatch(rest[0]):
-            raise refusal(rest[0], "an sbatch option as --name=value")
-        options.append(rest.pop(0))
-    if not rest or not (folder / Path(rest[0]).name).is_file():
+    for name in line.settings:
+        if name not in known and not name.startswith(LIBRARY_PREFIXES):
+            if name in _OPTION_NAMES:
+                raise refusal(name, f"the option {_OPTION_NAMES[name]}, after the settings")
+            close = get_close_matches(name, known, n=1)
+            raise refusal(name, f"a setting; did you mean {close[0]}?" if close else f"one of {sorted(known)}")
+    if not launcher or not (folder / Path(launcher).name).is_file():
         launchers = ", ".join(sorted(file.name for file in folder.glob("*.slurm"))) or "none there yet"
-        raise refusal(rest[0] if rest else "no launcher", f"a launcher of {folder.name}: {launchers}")
-    for argument in rest[1:]:
+        raise refusal(launcher or "no launcher", f"a launcher of {folder.name}: {launchers}")
+    for argument in line.arguments:
         if argument.endswith(".json") and not argument.startswith("-") and not _file(folder, argument).is_file():
             configs = sorted(str(file.relative_to(folder)) for file in folder.glob("**/*.json"))
             raise refusal(argument, f"a configuration of {folder.name}: {', '.join(configs) or 'none'}")
-    if (last := len(rest) - 1) and not reads_argument(folder / Path(rest[0]).name, last):
-        raise refusal(rest[-1], f"nothing there: {rest[0]} reads no argument {last}; options stand before it")
+    last = len(line.arguments)
+    if not declared(folder).launcher(Path(launcher).name).reads(last):
+        expected = f"nothing there: {launcher} reads no argument {last}; options stand before it"
+        raise refusal(line.arguments[-1], expected)
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
     return Submission(
         exercise=folder,
         file=path,
-        line=number,
-        written=line,
-        settings=settings | from_shell,
+        line=line.number,
+        written=line.written,
+        settings=line.settings | from_shell,
         overrides=tuple(sorted(from_shell)),
-        replaced={name: value for name, value in settings.items() if from_shell.get(name, value) != value},
-        options=(*options, *extra_options),
-        launcher=Path(rest[0]).name,
-        arguments=tuple(rest[1:]),
+        replaced={name: value for name, value in line.settings.items() if from_shell.get(name, value) != value},
+        options=(*line.options, *extra_options),
+        launcher=Path(launcher).name,
+        arguments=line.arguments,
     )

@@ -1,6 +1,5 @@
 """Finds the runs of a submission by what run.json records, not in a list that could be wrong."""
 
-import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -11,11 +10,11 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
-from workshop.run_folder.configuration import Configuration
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import utf8_lines
-from workshop.run_folder.exercises import repository_of
-from workshop.run_folder.settings import Settings, defaults, settings_class
+from workshop.record.errors import utf8_lines
+from workshop.record.exercises import repository_of
+from workshop.settings.configuration import Configuration
+from workshop.settings.env_file import sourced
+from workshop.settings.settings import Settings, defaults, settings_class
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}
@@ -103,16 +102,11 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     exercise, config, environment = submission.exercise, submission.config_path, _environment(submission)
     environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
-    shell = dict(os.environ)
-    os.environ.update(environment)
     try:
         settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
-        return settings, settings.check_config(exercise.name)
+        return settings, settings.check_config(exercise, environment)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
-    finally:
-        os.environ.clear()
-        os.environ.update(shell)
 
 
 def _environment(submission: Submission) -> dict[str, str]:

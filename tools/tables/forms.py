@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
+from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.labels import dictionary_of, meaning, normalised
-from tools.tables.markdown import BY_HAND, is_blank, section, tables_in
-from workshop.run_folder.printable import markdown
+from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
+from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
@@ -86,7 +86,7 @@ def predictions_form(folder: Path) -> str:
 
 
 def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
-    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.toml names.
+    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
 
     Args:
         checked: the form's tables.
@@ -95,7 +95,7 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
-    cells = dictionary_of(folder).predictions
+    cells = predictions(folder) if typed else {}  # the closing task's form has none
     for question, yours, *_ in typed:
         if not is_blank(yours):
             number = question.partition(".")[0]
@@ -119,7 +119,7 @@ def how_close(yours: str, cell: Cell) -> str:
 
 
 def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:
-    """The filled cell at these labels, which are those of full runs."""
+    """The filled cell at these labels."""
     for filled, judged in checked:
         if filled.table.number == table and (found := cell_at(filled, row, column)):
             *labels, cell = found
@@ -129,13 +129,5 @@ def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> s
 
 
 def cell_at(filled: FilledTable, row: str, column: str) -> tuple[str, str, Cell] | None:
-    """A cell with its labels; in a table about tiny runs that of the label without its size."""
-    rows, columns = (_names(filled.table.path.parent, labels) for labels in (row, column))
-    found = (one for one in filled.labelled() if normalised(one[0]) in rows and normalised(one[1]) in columns)
-    return next(found, None)
-
-
-def _names(folder: Path, labels: str) -> list[str]:
-    """A row's labels or a column's as written, and as tables about tiny runs have them."""
-    tiny = [found.tiny if (found := meaning(folder, label)) else label for label in labels.split(" / ")]
-    return [normalised(labels), normalised(" / ".join(tiny))]
+    """A cell with its labels."""
+    return next((one for one in filled.labelled() if one[:2] == (row, column)), None)

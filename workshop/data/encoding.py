@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBa
 
 from workshop.data.forms import SAMPLE_DIR, Row
 from workshop.data.hub import hub_error
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss ignores positions with this label
 PROMPT, CONTEXT, TARGET = "prompt", "context", "target"  # kinds of parts of a text

@@ -1,11 +1,10 @@
 """The Hugging Face hub: whether it can be reached, what a run needs from it, and what its errors mean.
 
 Its library tries six times per file before it gives up, half a minute a file, also for cached files. So the launcher
-asks once: `python -m workshop.data.hub` prints 1 if the settings need the hub and it cannot be reached, else 0.
+asks once.
 """
 
 import errno
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from huggingface_hub import constants
 from huggingface_hub.constants import ENDPOINT
 
 from workshop.data.forms import is_path, name_and_slice
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 # Shipped with this repository: data sets, a tokenizer, custom_model's GPT.
 NOT_ON_HUB = ("sample", "harbour", "harbour-sentences", "simple-gpt", "")
@@ -112,16 +111,13 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
     return InputError(f"{what}: {text}")
 
 
-def main() -> None:
-    names = dict.fromkeys(need.name for need in needs(os.environ))
+def is_offline(settings: Mapping[str, str]) -> bool:
+    """Return whether a run with these settings needs the hub and cannot reach it; print a note if so."""
+    names = dict.fromkeys(need.name for need in needs(settings))
     if reason := unreachable() if names else "":
         print(
             f"note: {ENDPOINT} cannot be reached ({reason}): HF_HUB_OFFLINE=1, {' and '.join(names)} can "
             "only come from the cache; HF_HUB_OFFLINE=0 in your shell asks the hub all the same",
             file=sys.stderr,
         )
-    print(1 if reason else 0)
-
-
-if __name__ == "__main__":
-    main()
+    return bool(reason)

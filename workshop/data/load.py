@@ -14,9 +14,9 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts
 from workshop.data.forms import Row
 from workshop.data.sources import cache_folder, code_of_package, load_splits, note, split_of
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.plural import counted
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.record.plural import counted
+from workshop.settings.settings import Settings
 
 ENCODED = Features(
     {"input_ids": List(Value("int32")), "attention_mask": List(Value("int8")), "labels": List(Value("int32"))}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements-model.txt"
 

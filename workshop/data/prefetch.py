@@ -13,7 +13,6 @@ HF_HOME says where the cache is, if not in ~/.cache/huggingface: set it in clust
 
 import argparse
 import os
-import shlex
 import shutil
 from collections.abc import Iterable
 from itertools import chain
@@ -23,29 +22,25 @@ from huggingface_hub import constants
 
 from workshop.data.hub import Repository, needs, unreachable
 from workshop.data.packaged_model import make_folder
-from workshop.run_folder.env_file import sourced
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import REPO, exercises_with, find_exercise
+from workshop.record.errors import InputError
+from workshop.record.exercises import REPO, declared, every_exercise, exercises_with, find_exercise, of_day
+from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import read_lines
 
 GIB = 2**30
-TIMETABLE = {  # of instructor/README.md
-    "half-day": ("baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu"),
-    "day-1": ("baseline", "deepspeed-single-gpu", "deepspeed-multi-gpu", "fsdp", "by-hand"),
-    "day-2": ("speed-ladder", "deepspeed-zero3-offload", "custom_model", "benchmark", "resilience"),
-    "day-3": ("dimensions", "lora"),
-}
 
 
 def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
     """Return what the runs of these exercises' submit.txt load from the hub, with each exercise's defaults.
 
-    Other names are models of the hub; no names mean the settings' model; a day of TIMETABLE means its must-do runs,
-    each exercise by itself. The shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
+    Other names are models of the hub; no names mean the settings' model; a day of the timetable means its must-do
+    runs, each exercise by itself. The shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
     """
     found: dict[str, list[Repository]] = {}
     for name in names or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
-        for one in TIMETABLE.get(name, (name,)):
-            found.setdefault(one, []).extend(_needed(one, only_must_do=name in TIMETABLE))
+        day = [folder.name for folder in of_day(name)]
+        for one in day or [name]:
+            found.setdefault(one, []).extend(_needed(one, only_must_do=bool(day)))
     return {name: list(dict.fromkeys(some)) for name, some in found.items()}
 
 
@@ -54,15 +49,17 @@ def _needed(name: str, only_must_do: bool) -> list[Repository]:
     if exercise := find_exercise(name, "submit.txt", REPO):
         found: list[Repository] = []
         given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
-        lines = (exercise / "submit.txt").read_text().splitlines()
-        lines = [line for line in lines if not only_must_do or "# must-do" in line]
-        for words in filter(None, (shlex.split(line, comments=True) for line in lines)):
-            own = dict(word.split("=", 1) for word in words if "=" in word and not word.startswith("-"))
-            found += needs(sourced(exercise / "env_vars.sh", given | own))
+        for line in read_lines(exercise / "submit.txt"):
+            if line.must_do or not only_must_do:
+                own = line.settings | declared(exercise).launcher(Path(line.launcher).name).settings_among(
+                    line.arguments
+                )
+                found += needs(sourced(exercise / "env_vars.sh", own | given))
         return found
     if "/" not in name.rstrip("/"):
         have = ", ".join(folder.name for folder in exercises_with("submit.txt"))
-        expected = f"an exercise ({have}), {', '.join(TIMETABLE)}, or a hub name such as bigscience/bloom-560m"
+        days = ", ".join(sorted({day for exercise in every_exercise() for day in exercise.days}))
+        expected = f"an exercise ({have}), a day ({days}), or a hub name such as bigscience/bloom-560m"
         raise InputError(f"'{name}': expected {expected}")
     return needs({"MODEL_NAME": name, "DATASET": "rajpurkar/squad"} | shell)
 

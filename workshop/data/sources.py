@@ -28,7 +28,7 @@ from pyarrow.parquet import ParquetFile
 from workshop.data import forms
 from workshop.data.forms import Row
 from workshop.data.hub import Repository
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.sample import harbour
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds

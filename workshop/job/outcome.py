@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.causes import CRASHES, cause, signal_name
-from workshop.run_folder.checkpoints import remove_unfinished, step_of
-from workshop.run_folder.control import Control
-from workshop.run_folder.redaction import diff_without_keys
-from workshop.run_folder.run_record import (
+from workshop.record.causes import CRASHES, cause, signal_name
+from workshop.record.checkpoints import remove_unfinished, step_of
+from workshop.record.control import Control
+from workshop.record.redaction import diff_without_keys
+from workshop.record.run_record import (
     STACKS,
     add_to_summary,
     last_step,
@@ -22,8 +22,8 @@ from workshop.run_folder.run_record import (
     read_summary,
     update_run_record,
 )
-from workshop.run_folder.schema import VERSION
-from workshop.run_folder.slurm_job import job_line
+from workshop.record.schema import VERSION
+from workshop.record.slurm_job import job_line
 
 RESERVE = ".reserve"  # room for the end of run.json on a disk that is full by then
 RESERVE_BYTES = 64 << 10

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from workshop.job.processes import KILL_AFTER_S
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 # Ranks outlive a killed supervisor by at most KILL_AFTER_S, and take a moment to die.
 WAIT_S = 2 * KILL_AFTER_S

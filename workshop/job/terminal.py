@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 
-from workshop.run_folder.printable import show
+from workshop.record.printable import show
 
 _INFORMATION = re.compile(r"\s*$|\[[\d:, -]+\] \[INFO\]|(?:\x1b\[[\d;]*m)*wandb\S*: (?!ERROR|WARNING)")
 

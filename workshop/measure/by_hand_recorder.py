@@ -16,9 +16,9 @@ from workshop.data.load import Data
 from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
-from workshop.run_folder import collectives
-from workshop.run_folder.run_record import add_to_summary, read_run_record, record_settings, update_run_record
-from workshop.run_folder.settings import Settings
+from workshop.record import collectives
+from workshop.record.run_record import add_to_summary, read_run_record, record_settings, update_run_record
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from workshop.run_folder.collectives import Collective
+from workshop.record.collectives import Collective
 
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
 _COLLECTIVES = ("reduce-scatter", "all-gather", "all-reduce", "all-to-all", "broadcast", "reduce", "gather", "scatter")

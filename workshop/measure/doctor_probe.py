@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from workshop.run_folder.settings import is_tiny
+from workshop.settings.settings import is_tiny
 
 Finding = tuple[str, str, str]  # status, text, fix
 
@@ -70,7 +70,7 @@ def operators() -> Finding:
 
     from workshop.kernels import operators
 
-    missing, name = operators.missing(operators.EXERCISES), operators.build_name()
+    missing, name = operators.missing(operators.EXERCISES), operators.folder().name
     lack = ""
     if shutil.which(os.environ.get("CXX", "c++")) is None:
         lack = "C++ compiler (c++) on PATH"

@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from workshop.data.load import Data
-from workshop.run_folder.model_file import short_name
-from workshop.run_folder.plural import counted
-from workshop.run_folder.run_record import update_run_record
-from workshop.run_folder.settings import Settings
+from workshop.record.plural import counted
+from workshop.record.run_record import update_run_record
+from workshop.settings.model_file import short_name
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import gather_objects
 from workshop.training.models import model_size, stored_numel
 

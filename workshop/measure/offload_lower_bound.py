@@ -6,7 +6,7 @@ The GPU computes, weights go to it, gradients come back, the processor updates. 
 amount, from model and configuration. The slowest part is the floor, reached if all overlap fully; without overlap the
 step takes their sum.
 
-What moves over PCIe in a step of DeepSpeed, and the letters, are in workshop/run_folder/offload.py. Beside it:
+What moves over PCIe in a step of DeepSpeed, and the letters, are in workshop/settings/offload.py. Beside it:
 
     scale the gradients    8 r P bytes of CPU memory, read and written: clipping and the loss scale
     update                 r P parameters by cpu_adam, on the processors that all GPUs share
@@ -22,14 +22,14 @@ from typing import Any
 
 import torch
 
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.exercises import find_exercise
-from workshop.run_folder.flops import flops_per_token
-from workshop.run_folder.json_file import read_json
-from workshop.run_folder.offload import FP32_BYTES, moved_bytes
-from workshop.run_folder.printable import markdown
-from workshop.run_folder.run_record import read_run_record, read_summary
-from workshop.run_folder.schema import Model, typed
+from workshop.record.errors import InputError
+from workshop.record.exercises import find_exercise
+from workshop.record.flops import flops_per_token
+from workshop.record.printable import markdown
+from workshop.record.run_record import read_run_record, read_summary
+from workshop.record.schema import Model, typed
+from workshop.settings.json_file import read_json
+from workshop.settings.offload import FP32_BYTES, moved_bytes
 from workshop.training.callbacks import synchronise
 
 BUFFER_BYTES = 2 << 30  # that are copied, read, or updated in a measurement

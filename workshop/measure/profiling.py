@@ -13,8 +13,8 @@ import torch
 from torch.autograd import DeviceType
 from transformers import TrainerCallback
 
-from workshop.run_folder.gpu_time import shares
-from workshop.run_folder.settings import Settings
+from workshop.record.gpu_time import shares
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import synchronise
 
 ROWS = 30  # kernels in the table

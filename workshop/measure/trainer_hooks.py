@@ -12,11 +12,11 @@ from workshop.data.load import Data, note
 from workshop.kernels.operators import prepare_operators
 from workshop.measure.model_facts import RunRecorder
 from workshop.measure.profiling import Profiler
-from workshop.run_folder import run_record
-from workshop.run_folder.control import Control
-from workshop.run_folder.json_file import read_json
-from workshop.run_folder.plural import counted
-from workshop.run_folder.settings import Settings
+from workshop.record import run_record
+from workshop.record.control import Control
+from workshop.record.plural import counted
+from workshop.settings.json_file import read_json
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, find_callback
 from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.models import blocks_of, without_one_result
 
 # Beside 4 bits per weight: 64 of them have an 8-bit scale, 256 scales an fp32 one. They are no parameters.

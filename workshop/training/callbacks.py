@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback
 
-from workshop.run_folder import csv_log
-from workshop.run_folder.run_record import read_run_record
-from workshop.run_folder.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
+from workshop.data.encoding import IGNORE
+from workshop.record import csv_log
+from workshop.record.run_record import read_run_record
+from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
 from workshop.training.energy import GpuCounters, Reading
 
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
@@ -88,7 +89,8 @@ class TokenCounter:
         self.counts[0] += ids.numel()
         self.counts[1] += real
         self.counts[2] += samples
-        self.counts[3] += len(batch["target_positions"]) if "target_positions" in batch else ids.numel()
+        labelled = "target_positions" in batch  # a CUDA graph's have one length, filled up
+        self.counts[3] += (batch["labels"][:, 1:] != IGNORE).sum() if labelled else ids.numel()
 
     def take(self) -> dict[str, int]:
         """Return the counts since the last call, summed over all ranks, by the names of Step's fields."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workshop.run_folder.checkpoints import UNIVERSAL
-from workshop.run_folder.settings import Settings, configuration
+from workshop.record.checkpoints import UNIVERSAL
+from workshop.settings.settings import Settings, configuration
 
 
 def deepspeed_config(settings: Settings) -> dict[str, Any]:

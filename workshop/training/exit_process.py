@@ -2,7 +2,9 @@
 
 import atexit
 import ctypes
+import multiprocessing
 import os
+import signal
 import sys
 from typing import NoReturn
 
@@ -15,7 +17,12 @@ def end_process() -> NoReturn:
     3.14, Python ends a thread that still waits for the lock when it finalizes. In a C++ destructor that aborts the
     process: "terminate called without an active exception", exit code -6, and a run with all its results has failed.
     """
-    atexit._run_exitfuncs()  # DataLoader's workers, temporary folders, the compiler's processes
+    # DataLoader's workers: at exit each would be waited for, 5 s. Its handler takes the end of one for a fault.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+        worker.join()
+    atexit._run_exitfuncs()  # temporary folders, the compiler's processes
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)  # what C libraries have printed: NCCL_DEBUG's lines

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from bitsandbytes.nn import Linear4bit, Params4bit
 
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.models import blocks_of
 
 

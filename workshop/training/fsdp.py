@@ -9,8 +9,8 @@ from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DDPCommunicationHookType
 from transformers import Trainer
 
-from workshop.run_folder.json_file import read_json
-from workshop.run_folder.settings import Settings, configuration, world_size
+from workshop.settings.json_file import read_json
+from workshop.settings.settings import Settings, configuration, world_size
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.saving import CheckpointWriter

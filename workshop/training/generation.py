@@ -18,8 +18,8 @@ from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Row
-from workshop.run_folder.run_record import add_to_summary, read_summary
-from workshop.run_folder.settings import Settings
+from workshop.record.run_record import add_to_summary, read_summary
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, forget_peak, gather_objects
 from workshop.training.hangs import progress
 from workshop.training.squad_metric import score

@@ -24,8 +24,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback
 
-from workshop.run_folder.run_record import STACKS
-from workshop.run_folder.settings import Settings
+from workshop.record.run_record import STACKS
+from workshop.settings.settings import Settings
 
 SLOW_S = 1800
 START_S = 3 * 3600

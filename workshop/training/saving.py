@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
-from workshop.run_folder import checkpoints
-from workshop.run_folder.control import Control
-from workshop.run_folder.run_record import last_attempt, read_run_record, update_last_attempt
-from workshop.run_folder.settings import Settings
+from workshop.record import checkpoints
+from workshop.record.control import Control
+from workshop.record.run_record import last_attempt, read_run_record, update_last_attempt
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
 
@@ -57,7 +57,7 @@ class CheckpointWriter(TrainerCallback):
 
     With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
 
-    Requests are `stop` of the supervisor (run_folder/control.py) and a rank's SIGTERM. Give it to the Trainer after
+    Requests are `stop` of the supervisor (record/control.py) and a rank's SIGTERM. Give it to the Trainer after
     StepRecorder, as the last callback: neither a save nor the wait for the one before belongs to a step. When a resumed
     training passes its last step before the interruption, it records the lost time in run.json.
 

@@ -14,9 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.run_record import update_run_record
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.record.run_record import update_run_record
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import gather_objects
 from workshop.training.models import blocks_of, model_size, stored_numel
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, WandbCallback
 
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 
 
 class LocalWandbCallback(WandbCallback):

@@ -15,7 +15,7 @@ from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, counted, training
 from tools.logs.figures import figure
-from workshop.run_folder import collectives
+from workshop.record import collectives
 from workshop.training.hangs import collective_timeout_s
 
 CHAPTER = REPO / "further/by-hand"

@@ -18,8 +18,8 @@ from tests.simulated_here import step
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, batch, small
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings
 from workshop.training.models import blocks_of, load_model, without_one_result
 
 pytestmark = pytest.mark.usefixtures("optimizers_compiled")

@@ -15,10 +15,10 @@ from transformers import TrainerCallback
 from tests.launching import losses
 from tests.trainings_on_ranks import Ranks, Training, training
 from workshop.measure import trainer_hooks
-from workshop.run_folder.checkpoints import checkpoints, fault, manifest, newest
-from workshop.run_folder.control import Control
-from workshop.run_folder.run_record import read_summary
-from workshop.run_folder.settings import Settings
+from workshop.record.checkpoints import checkpoints, fault, manifest, newest
+from workshop.record.control import Control
+from workshop.record.run_record import read_summary
+from workshop.settings.settings import Settings
 from workshop.training.saving import CheckpointWriter
 
 SIZES = {"BATCH_SIZE": "2", "GRAD_ACC": "1", "SAVE": "steps", "SAVE_STEPS": "5", "SAVE_LIMIT": "0"}

@@ -8,8 +8,8 @@ import pytest
 
 from tests.launching import REPO, run, steps
 from tests.trainings_on_ranks import Ranks, training
-from workshop.run_folder.checkpoints import check, check_processes, fault
-from workshop.run_folder.errors import InputError
+from workshop.record.checkpoints import check, check_processes, fault
+from workshop.record.errors import InputError
 
 GLOBAL_MICRO_BATCHES = 2
 SIZES = {

@@ -19,7 +19,7 @@ from tests.launching import die_after, losses, record
 from tests.leftovers import leftovers
 from tests.trainings_on_ranks import Ranks, training
 from workshop.job.outcome import RESERVE_BYTES, begin, record_end
-from workshop.run_folder.checkpoints import newest
+from workshop.record.checkpoints import newest
 
 STEPS = 40  # on one rank
 SIZES = {

@@ -15,8 +15,9 @@ from tests.launching import REPO, launch, losses, record, run, steps
 from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
-from workshop.kernels.operators import needed, of_file
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
+from workshop.settings.deepspeed_config import operators_of
+from workshop.settings.settings import configuration
 from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
@@ -26,7 +27,7 @@ TRAINING = SETTINGS | {
     **{"MODEL_INIT": "pretrained", "GPUS_PER_NODE": "2"},
 }
 SHARDED = {"ddp": "fsdp_configs/ddp.json", "fsdp": "fsdp_configs/full_shard.json", "zero3": "ds_configs/zero3.json"}
-PACKED = {"BATCH_SIZE": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0", "RUNG": LADDER[-1]}
+PACKED = {"BATCH_SIZE": "2", "LOSS_CHUNK": "50", "COMPILE": "false", "DATA_WORKERS": "0", "RUNG": "12_documents"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_top_rung_trains_as_the_textbook_when_sharded(method: str, folder: Path)
         assert int(step["tokens"]) == int(usual["tokens"]) / 2
         assert int(step["logit_positions"]) < int(step["real_tokens"]) / 10
     recorded = record(run)["settings"]
-    assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (LADDER[-1], True, "labelled")
+    assert (recorded["rung"], recorded["packing"], recorded["logits"]) == (PACKED["RUNG"], True, "labelled")
     # A changed model is not passed off as the library's.
     assert any(name.endswith("Attention") for name in record(run)["sharding"]["own_modules"])
 
@@ -80,7 +81,7 @@ def test_launcher_trains_on_the_rung_and_configuration_given(launcher: str, conf
     own = PACKED | {"GPUS_PER_NODE": "1", "BATCH_SIZE": "4", "MAX_STEPS": "1"}
     run = launched(folder, f"further/speed-ladder/{launcher}.slurm", config, **own)
     assert losses(run) == pytest.approx(losses(folder / "textbook")[:1], abs=1e-5)
-    assert (record(run)["config"], record(run)["settings"]["rung"]) == (Path(config).stem, LADDER[-1])
+    assert (record(run)["config"], record(run)["settings"]["rung"]) == (Path(config).stem, PACKED["RUNG"])
 
 
 def test_llama_on_the_top_rung_sharded_trains_as_in_the_chapter_of_zero(folder: Path) -> None:
@@ -134,7 +135,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
     settings = LadderSettings.from_environment(ENVIRONMENT | own)
     assert sharding_arguments(settings, gpu=True)["torch_compile"], "accelerate would not call DeepSpeed's compile()"
     assert init_z3.WARMUP < WARMUP_STEPS
-    assert needed(of_file(REPO / f"further/speed-ladder/{DEEPCOMPILE}")) == ["dc", "fused_adam"]
+    assert operators_of(configuration(settings).values) == ["dc", "fused_adam"]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +151,12 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("bloom", TENSORWISE | {"CONFIG": "ds_configs/zero1.json"}, r"FLOAT8=tensorwise: .* is DeepSpeed's"),
         ("bloom", SWITCHES | {"CONFIG": "fsdp_configs/fsdp1_full_shard.json"}, "PACKING=true: .*json is FSDP1"),
         ("bloom", {"FP16": "true", "LOSS": "chunked"}, "FP16=true and LOSS=chunked"),
+        ("bloom", {"CUDA_GRAPH": "true", "CONFIG": "fsdp_configs/ddp.json"}, "CUDA_GRAPH=true: .*ddp.json .*one GPU"),
+        (
+            "bloom",
+            {"CUDA_GRAPH": "true", "GRADIENT_CHECKPOINTING": "true"},
+            "CUDA_GRAPH=true and GRADIENT_CHECKPOINTING",
+        ),
         ("bloom", {"ATTENTION": "cudnn"}, "called without a mask, .* has ALiBi; expected ATTENTION=documents"),
         ("llama", SWITCHES | {"ATTENTION": "cudnn"}, "ATTENTION=cudnn .* PACKING=true packs several documents"),
     ],

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.exercise_folder import LAUNCHER, make_exercise
+from tests.exercise_folder import DECLARED, make_exercise
 from tests.launching import REPO, program, wait_until
 from tools.__main__ import main, parser
 from tools.commands import submit as submit_command
@@ -132,7 +132,8 @@ def test_line_whose_run_has_the_same_settings_is_not_run_again(
     submit, tmp_path: Path, make_run, logs: Path, line: str, record: dict, settings: dict, skipped: bool
 ) -> None:
     exercise = make_exercise(tmp_path, f"{line}\n")
-    (exercise / "run.slurm").write_text('#!/bin/bash\nstart_run() { :; }\nstart_run "$1"\n' + LAUNCHER)
+    facts = 'settings = "ladder_settings.LadderSettings"\n' + DECLARED.replace('"..."', '"config", "..."')
+    (exercise / "exercise.toml").write_text(facts)
     (exercise / "ladder_settings.py").symlink_to(REPO / "further/speed-ladder/ladder_settings.py")
     (exercise / ".env").touch()
     (exercise / "1_fewer.env").write_text('export TRAIN_SIZE="${TRAIN_SIZE:-99}"\n')

@@ -9,7 +9,7 @@ from tools.errors import LogError
 from tools.logs.figures import figure, measure
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run
-from workshop.run_folder import collectives
+from workshop.record import collectives
 
 HEADER = ",".join(collectives.COLUMNS) + "\n"
 

@@ -11,7 +11,7 @@ from tools.plan.gpus import named
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.predict import predict
 from tools.plan.workload_of import of_layout
-from workshop.run_folder.schema import RunRecord, typed
+from workshop.record.schema import RunRecord, typed
 
 RUNS = REPO / "logs/reference/h200x2-2026-11-25a-dimensions/dimensions"
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.launching import git, program
 from tools.submit import snapshot
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tools.logs.runs import find_runs
 from tools.submit.submissions import every_list, read, read_argument
 from tools.submit.submitted import effective_settings, nearest
 from tools.tables.repository import ROOT
-from workshop.run_folder.env_file import sourced
+from workshop.settings.env_file import sourced
 
 
 @pytest.mark.parametrize(

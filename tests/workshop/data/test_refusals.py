@@ -10,8 +10,8 @@ from tests.workshop.environment import ENVIRONMENT
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings
 
 CHAT = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}]}
 FLAT = {"id": "1", "title": "Ann", "question": "Who?", "context": "Ann.", "answers": {"text": ["Ann"]}}

@@ -14,8 +14,8 @@ from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_FILES
 from workshop.data.hub import Repository
 from workshop.data.load import load_data, load_text
-from workshop.run_folder.settings import Settings
 from workshop.sample import harbour
+from workshop.settings.settings import Settings
 
 BEFORE = json.loads((Path(__file__).parent / "rows_before.json").read_text())
 SIZES = {"TRAIN_SIZE": "5", "EVAL_SIZE": "2", "MAX_LENGTH": "96", "GENERATE_SIZE": "2", "GENERATE_TRAIN_SIZE": "5"}

@@ -12,7 +12,7 @@ from workshop.data import encoding, sources
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
 from workshop.data.sources import load_splits
-from workshop.run_folder.settings import Settings
+from workshop.settings.settings import Settings
 
 CSV = 'prompt,completion\nNA,007\n2001-01-01,"1,5\nand more"\n'
 JSONL = '{"prompt": "NA", "completion": "007"}\n{"prompt": "2001-01-01", "completion": "1,5\\nand more"}\n'

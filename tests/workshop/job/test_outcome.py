@@ -6,7 +6,7 @@ import pytest
 
 from workshop.job import outcome
 from workshop.job.outcome import begin, kernel_oom_kills
-from workshop.run_folder.run_record import add_to_summary, read_summary, update_run_record
+from workshop.record.run_record import add_to_summary, read_summary, update_run_record
 
 STEP = "slurmstepd-node3: error: *** STEP 2.0 ON node3 CANCELLED AT 2026-11-21T15:50:55 ***"
 RANK_1 = "[rank1]: error (rank 1): TRAIN_SIZE=20000: found 192 examples in sample, expected at most as many"

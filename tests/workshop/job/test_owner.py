@@ -8,7 +8,7 @@ from test_supervisor import FINISHED, finished, started
 
 from tests.launching import only_run, record, wait_until
 from tests.leftovers import processes_of
-from workshop.run_folder.run_record import update_run_record
+from workshop.record.run_record import update_run_record
 
 SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
 LOGGED = FSDP.replace("log_pss", "log_cpus psrecord --include-children --interval 1; log_pss")

@@ -24,8 +24,8 @@ SETTINGS = {
 }
 # further/resilience/ by the launchers of fsdp/ and of deepspeed-multi-gpu/.
 START = (
-    "source ../../workshop/launch.sh; start_run {};"
-    " log_pss python -m workshop.measure.memory_logger; launch {} train.py"
+    "set {}; source ../../workshop/launch.sh; start_run; export PSS_LOGGER='python -m workshop.measure.memory_logger';"
+    " exec python -m workshop.job.supervisor {} train.py"
 )
 FSDP = START.format("fsdp_configs/full_shard.json", "torchrun --standalone --nproc-per-node=$NPROC_PER_NODE")
 HOSTS = "--hostfile '$RUN_DIR/hostfile' --no_ssh --node_rank 0 --master_addr localhost --master_port $MASTER_PORT"
@@ -36,7 +36,7 @@ TORCHRUN, RUNNER, LAUNCH, NODE = ("bin/torchrun ", "bin/deepspeed ", "-m deepspe
 
 def started(folder: Path, script: str, **changes: str) -> subprocess.Popen[str]:
     environment = tiny_profile() | SETTINGS | {"LOG_DIR": str(folder)} | changes
-    command = [*with_own_shm(folder / "shm"), "bash", "-c", script]
+    command = [*with_own_shm(folder / "shm"), "bash", "-c", script, "drill.slurm"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, cwd=REPO / "further/resilience", env=environment, **pipes)
 

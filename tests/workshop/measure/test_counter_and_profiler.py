@@ -15,7 +15,7 @@ from tools.commands.profile import read_trace
 from tools.logs.run import Run
 from workshop.measure.collectives import CollectiveCounter
 from workshop.measure.profiling import Profiler
-from workshop.run_folder.collectives import Collective, read, write
+from workshop.record.collectives import Collective, read, write
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tests.launching import REPO
 from workshop.measure.offload_lower_bound import main, rates_of_cpu, report, work_of
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
 SETTINGS = {"batch_size": 4, "grad_acc": 1, "max_length": 512, "fp16": True, "bf16": False}

@@ -11,7 +11,7 @@ from bitsandbytes.functional import quantize_4bit
 from tests.launching import REPO
 from tools.logs.mfu import utilisation
 from tools.logs.run import Run
-from workshop.run_folder.schema import RunRecord, typed
+from workshop.record.schema import RunRecord, typed
 from workshop.simulate import step_on_meta
 from workshop.simulate.step_on_meta import StepShape, build, cut, simulate
 from workshop.training.models import blocks_of

@@ -81,7 +81,11 @@ def test_what_the_model_is_evaluated_on_is_not_counted_as_training() -> None:
     counter = TokenCounter(model, torch.device("cpu"))
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])
     padded = {"input_ids": torch.zeros(2, 4, dtype=torch.long), "attention_mask": mask}
-    packed = padded | {"document_ids": torch.tensor([[1, 2, 3, 0], [1, 1, 0, 0]]), "target_positions": torch.arange(3)}
+    packed = padded | {
+        "document_ids": torch.tensor([[1, 2, 3, 0], [1, 1, 0, 0]]),
+        "labels": torch.tensor([[7, 7, 7, -100], [-100, 7, -100, -100]]),  # no token is before the first
+        "target_positions": torch.arange(9),  # a graph's are filled up to one length
+    }
     model(**padded)
     model.eval()(**padded)
     assert counter.take() == {"tokens": 8, "real_tokens": 5, "samples": 2, "logit_positions": 8}

@@ -12,8 +12,8 @@ from deepspeed.accelerator import cuda_accelerator, real_accelerator
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
-from workshop.run_folder.errors import InputError
-from workshop.run_folder.settings import Settings, configuration
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings, configuration
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import json
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -31,9 +32,10 @@ def test_rank_is_not_aborted_while_gloo_lets_go_of_a_tensor(printed: list[str]) 
 
 
 def test_nothing_is_lost_and_nobody_stays(printed: list[str]) -> None:
-    _, first, registered, of_c = printed
+    _, first, living, registered, of_c = printed
     worker, folder = first.split()
     assert (registered, of_c) == ("registered", "of a C library")
+    assert living == "0", "each of DataLoader's workers is waited for, 5 s"
     assert not Path(folder).exists()
     assert not Path(f"/proc/{worker}").exists()
 
@@ -82,6 +84,7 @@ def main() -> None:
     batches = iter(DataLoader(range(4), num_workers=1, persistent_workers=True))
     next(batches)
     atexit.register(print, "registered")
+    atexit.register(lambda: print(len(multiprocessing.active_children())))
     print(batches._workers[0].pid, folder.name)  # into a pipe: not flushed
     ctypes.CDLL(None).puts(b"of a C library")  # nor is this
 

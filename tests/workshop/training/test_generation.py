@@ -18,7 +18,7 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
-from workshop.run_folder.run_record import read_summary
+from workshop.record.run_record import read_summary
 from workshop.training import generation
 from workshop.training.callbacks import StepRecorder
 from workshop.training.exit_process import end_process

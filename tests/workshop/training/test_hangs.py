@@ -14,9 +14,9 @@ import torch.distributed as dist
 from transformers import Trainer, TrainingArguments
 
 from workshop.job.outcome import begin, hang_of, record_end
-from workshop.run_folder import checkpoints
-from workshop.run_folder.checkpoints import UNFINISHED
-from workshop.run_folder.run_record import read_run_record, update_run_record
+from workshop.record import checkpoints
+from workshop.record.checkpoints import UNFINISHED
+from workshop.record.run_record import read_run_record, update_run_record
 from workshop.training import hangs
 from workshop.training.hangs import SLOW_S, START_S
 from workshop.training.saving import CheckpointWriter

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from workshop.run_folder.errors import InputError
+from workshop.record.errors import InputError
 from workshop.training.models import DrawnElsewhere, model_size, shape_config, with_empty_weights
 
 # As published: millions where the model's page says no more.

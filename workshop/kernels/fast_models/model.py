@@ -16,7 +16,7 @@ from workshop.data.encoding import IGNORE
 from workshop.kernels.fast_models import attention as kernels
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
-from workshop.run_folder.attention import GPU_KERNELS
+from workshop.settings.attention import GPU_KERNELS
 
 # Tested; of other decoders exactness.py tests whether the forward pass is their own function.
 FAMILIES = ("bloom", "gpt2", "llama", "mistral", "qwen2", "qwen3")

@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import PaddingCollator, encode_all, load_tokenizer
 from workshop.kernels import fast_models
-from workshop.run_folder.model_file import SHAPES, TINY
+from workshop.settings.model_file import SHAPES, TINY
 from workshop.training.models import blocks_of
 
 LENGTH = 512

@@ -1,0 +1,64 @@
+"""Seconds to a score come from steps of scored runs and the step time of runs alone."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tools.__main__ import main
+from tools.commands.score import reached
+
+SETTINGS = {
+    "model_name": "small",
+    "batch_size": 16,
+    "grad_acc": 1,
+    "packing": False,
+    "bf16": True,
+    "learning_rate": 2e-4,
+}
+SWITCHES = {"0_textbook": {}, "13_graph": {"compile": True, "cuda_graph": True}}
+
+
+def write_run(folder: Path, rung: str, seed: int, step_s: float, summary: dict, **settings: object) -> None:
+    folder.mkdir(parents=True)
+    own = SETTINGS | {"compile": False} | SWITCHES[rung] | {"rung": rung, "seed": seed} | settings
+    start = "2026-11-29T06:00:00+00:00"
+    record = {"version": 2, "state": "completed", "exercise": "speed-ladder", "settings": own, "start_time": start}
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "summary.json").write_text(json.dumps({"warmup_steps": 1} | summary))
+    with (folder / "steps.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["step", "step_time_s", "tokens", "real_tokens", "loss"])
+        writer.writerows([step, 5.0 if step == 1 else step_s, 8192, 8192, 1.0] for step in range(1, 8))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Two recipes of one function, of which only the textbook is scored; the first step takes 5 s."""
+    for seed, scores in ((42, {"10": 40.0, "20": 54.0, "30": 58.0}), (43, {"10": 50.0, "20": 62.0, "30": 56.0})):
+        summary = {"exact_match_by_step": scores, "exact_match": scores["30"]}
+        write_run(tmp_path / f"a/speed-ladder/scored{seed}", "0_textbook", seed, 9.0, summary)
+    for rung, step_s in (("0_textbook", 2.0), ("13_graph", 0.1)):
+        timed = {"timed_start": "2026/11/29 07:00:25.000"}  # an hour east, 20 s after the start without the first step
+        write_run(tmp_path / f"b/speed-ladder/{rung}", rung, 42, step_s, timed, repeat=1)
+    return tmp_path
+
+
+def test_a_recipe_has_its_own_step_time_and_the_scores_of_its_function(
+    logs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["score", "--logs", str(logs)]) == 0
+    header, _, textbook, graph = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
+    slow, fast = (dict(zip(header, row, strict=True)) for row in (textbook, graph))
+    assert (slow["Recipe"], fast["Recipe"]) == ("0 textbook, 2e-4", "13 graph, compiled, 2e-4")
+    assert (slow["Seconds to 55 %"], fast["Seconds to 55 %"]) == ("50.0", "2.5"), "seed 42 after 30 steps, 43 after 20"
+    assert fast["Seconds to 60 %"] == "not in all"
+    assert (fast["55 %, with compilation (s)"], fast["55 %, with start, too (s)"]) == ("7.4", "27")
+    assert fast["Times sooner, least"] == fast["Times sooner, most"] == "20.0"
+    assert fast["Exact match at the end (%)"] == "57.0"
+
+
+@pytest.mark.parametrize(("threshold", "step"), [(50, 30), (55, 40), (60, None)])
+def test_one_lucky_scoring_is_no_score(threshold: float, step: int | None) -> None:
+    assert reached({10: 40.0, 20: 56.0, 30: 53.0, 40: 58.0}, threshold) == step

@@ -1,0 +1,85 @@
+"""The exception that ends a traceback is the reason, whatever its name is and whoever writes between its lines."""
+
+from pathlib import Path
+
+import pytest
+
+from workshop.record.causes import cause
+
+BEGIN = "Traceback (most recent call last):"
+TRACEBACK = [BEGIN, '  File "/w/train.py", line 61, in <module>', "    main()"]
+DEEPSPEED = (
+    "[2026-03-02 10:01:30,100] [ERROR] [launch.py:259:sigkill_handler] ['python', 'train.py'] exits with return "
+)
+DEEPSPEED += "code = 1"
+HANDLED = "During handling of the above exception, another exception occurred:"
+CAUSED = "The above exception was the direct cause of the following exception:"
+INTERRUPTED = "KeyboardInterrupt"
+BETWEEN = [
+    "  4%|▍  | 17/387 [05:25<1:57:56, 19.13s/it]",
+    "/w/x.py:12: UserWarning: slow",
+    "  warnings.warn(",
+    "Warning: x",
+]
+BETWEEN += [
+    "[2026-07-26 15:19:24,960] [WARNING] [x.py:3] slow",
+    "[rank0]: main()",
+    "node4: loading: x",
+    "{'loss': 0.5}",
+]
+
+
+def of_rank(number: int, *lines: str) -> list[str]:
+    return [f"[rank{number}]: {line}" for line in lines]
+
+
+def in_box(indent: str, *lines: str) -> list[str]:
+    return [f"{indent}| {line}" for line in lines]
+
+
+GROUP = [f"  + Exception Group {BEGIN}", *in_box("  ", *TRACEBACK[1:], "ExceptionGroup: unhandled (1 sub-exception)")]
+GROUP += ["  +-+---------------- 1 ----------------", *in_box("    ", *TRACEBACK)]
+# The lines of an output, and the reason.
+OUTPUTS = {
+    "module": ([*TRACEBACK, "triton.runtime.errors.OutOfResources: out of resource: shared memory"], ""),
+    "script": ([*TRACEBACK, "main.<locals>.Diverged: the loss is nan"], ""),
+    "no text": ([*TRACEBACK, "torch._dynamo.exc.Unsupported:"], ""),
+    "small letters": ([*TRACEBACK, "socket.timeout: The read operation timed out"], ""),
+    "digits": ([*TRACEBACK, "s3transfer.exceptions.RetriesExceeded: 5"], ""),
+    "bar": ([*BETWEEN[:1], f"{BETWEEN[0]}{BEGIN}", *TRACEBACK[1:], f"{BETWEEN[0]}zmq.Again: x"], "zmq.Again: x"),
+    "node": ([f"10.0.0.4: [rank3]: {line}" for line in [*TRACEBACK, "zmq.error.Again: x"]], ""),
+    "times": ([f"2026-11-26T10:00:0{i}.5Z {line}" for i, line in enumerate([*TRACEBACK, "zmq.error.Again: x"])], ""),
+    "rich": (["╭──── Traceback (most recent call last) ────╮", "│ main() │", "╰────╯", "ReadTimeout: 10 s"], ""),
+    "worker": ([*TRACEBACK, "zmq.Again: Caught Again in DataLoader worker process 0.", f"Original {BEGIN}",
+                *TRACEBACK[1:], "zmq.Again: x"], ""),
+    "group": (of_rank(1, *GROUP, "    | httpx.ReadTimeout: timed out"),
+              "ExceptionGroup: unhandled (1 sub-exception); httpx.ReadTimeout: timed out"),
+    "group without memory": (of_rank(1, *GROUP, "    | torch.OutOfMemoryError: CUDA out of memory."), ""),
+    "caused": ([*TRACEBACK, "httpcore.ReadTimeout: 1", "", CAUSED, "", *TRACEBACK, "httpx.ReadTimeout: 2"],
+               "httpcore.ReadTimeout: 1; httpx.ReadTimeout: 2"),
+    "handled": (of_rank(1, *TRACEBACK, "KeyError: 3", "", HANDLED, "", *TRACEBACK, "zmq.error.Again: x"), ""),
+    "ignored": (["Exception ignored in: <function f at 0x7f>", *TRACEBACK, "zmq.error.Again: x", DEEPSPEED], DEEPSPEED),
+    "logger's": (["--- Logging error ---", *TRACEBACK, "TypeError: %s", *TRACEBACK, "queue.Empty"], "queue.Empty"),
+    "logged": (["2026-03-02 10:00:00,000 - root - ERROR - no upload", *TRACEBACK, "ValueError: x", "{'loss': 0.5}",
+                *TRACEBACK, "socket.timeout: timed out"], ""),
+    "logged alone": (["ERROR:root:training failed", *TRACEBACK, "queue.Empty", DEEPSPEED], "queue.Empty"),
+    "thread": (["Exception in thread Thread-3:", *TRACEBACK, "ValueError: x", *TRACEBACK, "StopIteration"], ""),
+    "interrupted": ([*TRACEBACK, INTERRUPTED, DEEPSPEED], DEEPSPEED),
+    "interrupted, another": ([*TRACEBACK, INTERRUPTED, *of_rank(1, *TRACEBACK, "StopIteration")], ""),
+    "not started": (["slurmstepd: error: container_p_join: open failed for /x: No such file", DEEPSPEED], DEEPSPEED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_exception_is_known_by_its_traceback_and_not_by_its_name(tmp_path: Path, name: str) -> None:
+    lines, reason = OUTPUTS[name]
+    (tmp_path / "train.out").write_text("\n".join([*lines, DEEPSPEED, ""]))
+    assert cause(tmp_path / "train.out").text.endswith(reason or lines[-1].removeprefix("[rank1]:     | "))
+
+
+@pytest.mark.parametrize("line", BETWEEN)
+def test_line_of_somebody_else_does_not_end_the_search(tmp_path: Path, line: str) -> None:
+    for prefix in ("", "[rank1]: "):
+        lines = [f"{prefix}{own}" for own in (*TRACEBACK, "pyarrow.lib.ArrowInvalid: row 3")]
+        (tmp_path / "train.out").write_text("\n".join([*lines[:-1], line, lines[-1], DEEPSPEED, ""]))
+        assert cause(tmp_path / "train.out").text == lines[-1]

@@ -1,0 +1,137 @@
+"""`python -m workshop.launch`: check what a launcher was given, and print what it exports, as lines of bash.
+
+A mistake is one line and exit code 1, before there is a run folder.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from workshop.launch import checks, rendezvous
+from workshop.record.errors import InputError
+from workshop.record.exercises import Launcher, declared
+from workshop.record.slurm_job import job_line
+from workshop.settings.deepspeed_config import operators_of
+from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import by_name, read_lines
+
+# Paths: also globs, and slices after a colon.
+PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")
+
+
+def launcher_name(environ: Mapping[str, str]) -> str:
+    """Return the launcher's file name. Raises InputError for that of another clone, whose code would not run."""
+    if not environ.get("SLURM_JOB_ID") or Path(environ["LAUNCHER"]).is_file():
+        return environ["LAUNCHER"]
+    # sbatch starts a copy: SLURM knows the original's path, which arguments follow.
+    words = re.sub(" WorkDir=.*", "", job_line(environ["SLURM_JOB_ID"]).partition("Command=")[2]).split(" ")
+    paths = (Path(" ".join(words[:count])) for count in range(len(words), 0, -1))
+    if (script := next((path for path in paths if path.is_file()), None)) is None:
+        said = f"SLURM names no launcher of job {environ['SLURM_JOB_ID']} that is still there"
+        raise InputError(f"{said}; expected `scontrol show job` to say Command=FILE")
+    if (folder := script.parent.resolve()) != Path.cwd():
+        would = f"{script} was submitted, but {Path.cwd()} would run"
+        raise InputError(f"{would}; submit it in its own repository: cd {folder} && sbatch {script.name}")
+    return script.name
+
+
+def array_line(launcher: Launcher, environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Return the settings and the arguments of an array task's line of submit.txt. What the shell sets wins."""
+    lines = read_lines(Path("submit.txt"))
+    task = environ["SLURM_ARRAY_TASK_ID"]
+    if not 1 <= int(task) <= len(lines):
+        raise InputError(f"task {task} of the array: submit.txt has the runs 1 to {len(lines)}")
+    line = lines[int(task) - 1]
+    gpus = by_name(line.options).get("gpus-per-node", str(launcher.gpus_per_node))
+    if gpus != (environ.get("SLURM_GPUS_ON_NODE") or environ.get("GPUS_PER_NODE") or "1"):
+        raise InputError(f"run {task} of submit.txt: expected --gpus-per-node={gpus} as an option of sbatch")
+    return {name: value for name, value in line.settings.items() if not environ.get(name)}, list(line.arguments)
+
+
+def whole_path(text: str, folder: Path, may_be_new: bool = False) -> str:
+    """Return a path relative to the folder of the submission as an absolute one; else the text."""
+    path = text if (folder / text).exists() else text.partition(":")[0]
+    if not path or Path(path).is_absolute():
+        return text
+    there = may_be_new or (folder / path).exists() or any(folder.glob(path))
+    return f"{(folder / path).resolve()}{text.removeprefix(path)}" if there else text
+
+
+def given(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what the launcher and its arguments say, as variables that env_vars.sh and the training read."""
+    name, arguments = launcher_name(environ), shlex.split(environ["LAUNCHER_ARGUMENTS"])
+    launcher = declared(Path.cwd()).launcher(name)
+    checks.check_arguments(launcher, name, arguments)
+    found = dict[str, str]()
+    if launcher.array and not arguments and environ.get("SLURM_ARRAY_TASK_ID"):
+        found, arguments = array_line(launcher, environ)
+    options = launcher.settings_among(arguments)
+    checks.check_model(environ, options)
+    found |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
+    repo, modules = Path(environ["REPO"]), declared(Path.cwd()).modules
+    found["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
+    folder = Path(environ.get("SLURM_SUBMIT_DIR") or environ["OLDPWD"])
+    for path in PATHS:
+        if text := found.get(path) or environ.get(path):
+            found[path] = whole_path(text, folder, may_be_new=path == "LOG_DIR")
+    config = launcher.config_of(arguments, environ)
+    # A snapshot has a copy of a configuration that was named from the repository on.
+    config = whole_path(config, repo if (repo / "snapshot.json").is_file() else folder) if config else ""
+    if config and not Path(config).is_file():
+        files = " ".join(sorted(map(str, [*Path().glob("*.json"), *Path().glob("*_configs/*.json")])))
+        raise InputError(f"configuration '{config}': no such file; expected one of: {files}")
+    return found | {"CONFIG": os.path.realpath(config) if config else ""}
+
+
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline
+
+    found = {"PYTHONWARNINGS": "ignore::FutureWarning", "TQDM_MININTERVAL": "5"}  # DeepSpeed uses PyTorch's old names
+    found = {name: environ.get(name) or value for name, value in found.items()}
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return lines of bash that make one environment of another."""
+    lines = []
+    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
+        if name.isidentifier() and name not in after:
+            lines.append(f"unset {name}")
+        elif name.isidentifier() and after[name] != before.get(name):
+            lines.append(f"export {name}={shlex.quote(after[name])}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    before = dict(os.environ)
+    environ = before | given(before)
+    environ |= rendezvous.world(environ)
+    environ = sourced(Path("env_vars.sh"), environ)
+    os.environ.update(environ)  # for the libraries, which read theirs when they are imported
+    environ |= rendezvous.shares(environ)
+    found = checks.check_all(environ)
+    environ |= comforts(environ)
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
+    if environ.get("WANDB_MODE") == "offline":
+        del environ["WANDB_MODE"]
+    compile_operators(operators_of(found.values) if found and found.is_deepspeed else [], environ)
+    print(as_bash(before, environ))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Checks before there is a run folder, without importing torch.
+
+This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
+exercise's settings and its configuration file.
+"""
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from workshop.record.checkpoints import checkpoints, is_of
+from workshop.record.errors import InputError, no_package
+from workshop.record.exercises import Launcher, declared
+from workshop.record.printable import one_line
+from workshop.record.slurm_job import job_line
+from workshop.settings.configuration import Configuration
+from workshop.settings.env_file import exported
+from workshop.settings.settings import count, has_gpu, settings_class, started_script, world_size
+from workshop.settings.typos import check_shell
+
+PACKAGES = ("torch", "transformers", "accelerate")
+
+
+def check(shell: Mapping[str, str]) -> None:
+    """Raises InputError for a missing package or a misspelt variable."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+    check_shell(shell)
+
+
+def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
+    """Raises InputError for one that the launcher does not read: `baseline.slurm --time=1:00:00` has no effect."""
+    if arguments and not launcher.reads(len(arguments)):
+        raise InputError(
+            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
+            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
+        )
+
+
+def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
+    asked = options.get("MODEL_NAME", "tiny")
+    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
+        raise InputError(
+            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
+            "`unset MODEL_NAME` or leave the argument out"
+        )
+
+
+def check_world(environ: Mapping[str, str]) -> None:
+    """Raises InputError for more nodes or GPUs than the launcher can use: each would be a training of its own."""
+    exercise = declared(Path.cwd())
+    launcher, nodes = exercise.launcher(environ["LAUNCHER"]), int(environ["NNODES"])
+    gpus = world_size(environ)
+    optional = "config" in launcher.arguments and exercise.takes(started_script(Path.cwd(), environ)) == "any"
+    most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
+    if gpus > most_gpus:
+        one = f"{exercise.folder.name} trains on one GPU{' without a configuration' * optional}"
+        raise InputError(f"{one}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
+    if nodes > (launcher.most_nodes or nodes):
+        other = [name for name, one in exercise.launchers.items() if not one.most_nodes and not one.most_gpus]
+        one = f"{environ['LAUNCHER']} trains on one node, but this job has {nodes}"
+        raise InputError(f"{one}; expected --nodes=1, or a launcher for several: {' '.join(other)}")
+
+
+def check_settings(shell: Mapping[str, str]) -> Configuration | None:
+    """Return the configuration that is trained.
+
+    Raises InputError for what the training would refuse at its start and can be checked without torch.
+    """
+    for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
+        if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
+            raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
+    settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
+    if "8bit" in settings.optimizer and not find_spec("torchao"):
+        raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
+    if not (found := settings.check_config(Path.cwd(), shell)):
+        return None
+    if found.needs_gpu and not has_gpu(shell):
+        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
+    for note in found.notes:
+        print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
+    return found
+
+
+def warn_without_reporter(shell: Mapping[str, str]) -> None:
+    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
+    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
+    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
+        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
+        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
+        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
+        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
+
+
+def check_output(shell: Mapping[str, str]) -> None:
+    """Raises InputError where a new run would find another run's checkpoints and resume from them after a failure."""
+    output = Path(shell["OUTPUT_DIR"])
+    again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
+    resumes = again or is_of(shell.get("RESUME_FROM", ""), output)
+    if output.is_absolute() and not resumes and (found := checkpoints(output)):
+        raise InputError(
+            f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={found[0]} to go on from it"
+        )
+
+
+def warn_if_changed(shell: Mapping[str, str]) -> None:
+    """Warn of files changed since submission: SLURM keeps only the launcher as it was submitted."""
+    job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
+    if not job or (repo / "snapshot.json").exists():
+        return
+    if not (submitted := re.search(r"SubmitTime=(\d\S+)", job_line(job))):
+        return
+    since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
+    config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []
+    files = [*Path().glob("*.py"), Path("env_vars.sh"), *config, *(repo / "workshop").rglob("*.py")]
+    if changed := [file.name for file in files if file.stat().st_mtime >= since_s]:
+        print(
+            f"warning: changed since submission: {' '.join(changed)} (this run uses them as they are now; "
+            "`python -m tools submit` keeps the code of the submission)",
+            file=sys.stderr,
+        )
+
+
+def check_all(environ: Mapping[str, str]) -> Configuration | None:
+    """Check the job's whole environment; return the configuration that is trained. Raises InputError."""
+    check(environ)
+    check_world(environ)
+    found = check_settings(environ)
+    check_output(environ)
+    warn_without_reporter(environ)
+    warn_if_changed(environ)
+    return found

@@ -1,0 +1,198 @@
+"""Why a job failed, read from its output (train.out), by the launcher at its end and by the tools later.
+
+One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
+So the kinds are ranked by what can cause what, and within a kind the first in the file counts. Only an error's form at
+the start of its line counts: a warning may mention `CUDA out of memory` or `scancel` and nothing is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from workshop.record.printable import one_line
+from workshop.record.tracebacks import BAR, EXCEPTION, OWN_ERROR, PREFIX, RAISED, START, Line, lines_of, message_of
+
+# The libraries' messages when the GPU or the CPU has no memory left.
+_NO_MEMORY = (
+    r"(?:CUDA out of memory"
+    r"|CUDA(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED)"
+    r"|cu\w+ error: \w+_ALLOC_FAILED|Triton Error \[CUDA\]: out of memory"
+    r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: "
+    r"|std::bad_alloc"
+    r"|unable to m?map .*Cannot allocate memory)"
+)
+_OUT_OF_MEMORY = START + (
+    # Some exceptions wrap another.
+    rf"(?:(?:[\w.]+(?:Error|Exception|Failed): ){{,3}}(?:[\w.]*(?:Memory|OutOfMemory)Error(?::|\s*$)|{_NO_MEMORY})"
+    rf"|(?:{EXCEPTION}|{OWN_ERROR}).*\[Errno 12\] Cannot allocate memory"
+    r"|[\w./-]+: (?:line \d+: )?fork: (?:retry: )?Cannot allocate memory"
+    # How C++ ends a process, and PyTorch's watchdog of NCCL.
+    r"|terminate called after throwing an instance of '(?:std::bad_alloc|c10::\w*OutOfMemoryError)'"
+    rf"|(?:\s*what\(\):\s+|\[[EF]\d)(?:.*terminated with exception: )?{_NO_MEMORY}"
+    # PyTorch ends its message about NCCL with NCCL's own words.
+    r"|Cuda failure (?:\d+ )?'out of memory')"
+)
+_TASK = r"srun: error: [^:]*: tasks? [^:]*: "  # how srun begins its report of a task that did not end well
+# Messages of SLURM and the kernel when they end a process.
+_KILLED_FOR_MEMORY = (
+    r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
+    rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
+)
+_SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{START}error: )\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
+_NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
+# A task ended by TERM has not failed: tasks of a cancelled step end so, and srun may report it before SLURM says why.
+_TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
+# SLURM's signals cause none of these; after one SLURM ends the other tasks, and may report that first.
+_CRASH = "(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
+_CRASHED = rf"{_TASK}(?:Aborted|{_CRASH})"
+# SIGTERM's and SIGINT's own exceptions, and torchrun's report on its ranks.
+_SIGNALLED = r"[\w.]*(?:KeyboardInterrupt|SignalException)\b"
+# A rank reports that it lost the others or was ended with them, or names NCCL's error for the exception above.
+_LOST = (
+    rf"(?:{_SIGNALLED}|nccl[A-Z]\w+Error:"
+    r"|[\w.]*(?:Dist(?:Backend|Network|Store)Error|(?:ChildFailed|CalledProcess|BrokenPipe|Connection\w*)Error)\b"
+    r"|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
+)
+# PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
+_ENDED = rf"{BAR}{PREFIX}{{,2}}(?:\[rank\d+\]: ?(?:[\s|]*{RAISED})?(?!{_LOST}){EXCEPTION}|{OWN_ERROR})"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Lines that tell a state; `not_after`: lines after which they are a consequence."""
+
+    state: str
+    pattern: str
+    not_after: str | None = None
+
+
+# torchrun and deepspeed report the first rank that ended, {} its exit code; they end the others themselves.
+_ENDED_BY = r"failed \(exitcode: {0}\) local_rank: \d+|exits with return code = {0}\s*$|^\s*exitcode\s*: {0} \(pid"
+_SHELL = r"^\S+: line \d+:\s+"  # how bash begins its lines
+_RANK_KILLED = Kind("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
+_TASK_ENDED = Kind("failed", _TASK_FAILED)
+# SLURM could not start a task (`execve(): `), or a plugin of it could not (`container_p_join: `).
+_NOT_STARTED = Kind("failed", r"^slurm(?:step)?d\b[^:*]{,99}: error: \w+(?:\(\d*\))?: ")
+# Somebody cancelled it, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit) with the
+# same words. Nor if a task crashed, before or after.
+_CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
+_HANG = r"[Ww]atchdog (?:caught collective|hang|got stuck)|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
+# Messages for a full disk of Python, shell commands, safetensors, and torch.save, whose file is too short.
+_FULL = (
+    r"(?:No space left on device|Disk quota exceeded|\[Errno (?:28|122)\]|basic_ios::clear: iostream error"
+    r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
+)
+_FATAL = r"Fatal Python error: "
+_SSH = r"(?:ssh: |Host key verification failed|\S+: Permission denied \()"
+# Ranked: a kind is never the consequence of one further down.
+_KINDS = [
+    Kind("oom", _KILLED_FOR_MEMORY),
+    Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
+    Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
+    Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO (?:PREEMPTION|JOB REQUEUE)"),
+    Kind("failed", _NODE_FAILED),
+    _CANCELLED,
+    Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
+    _RANK_KILLED,
+    Kind("failed", rf"{START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
+    Kind("failed", rf"{_ENDED}|{START}(?:\s*what\(\):|\[[EF]\d).*\bCUDA (?:driver )?error"),
+    Kind("failed", rf"{START}(?!{_LOST}){EXCEPTION}"),
+    # A crash makes the others wait. Not an abort (-6): so NCCL's watchdog ends a rank that waited.
+    Kind("failed", rf"{_ENDED_BY.format('-(?:4|7|8|11)')}|{_FATAL}(?!Aborted)|(?:{_TASK}|{_SHELL}\d+ ){_CRASH}"),
+    Kind("failed", _HANG),
+    Kind("failed", rf"^\s*what\(\):\s+(?!.*(?:{_LOST}|NCCL|[Cc]onnection|[Bb]roken pipe))\S"),
+    Kind("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
+    Kind("failed", rf"{START}[\w.]*Rendezvous\w*Error: "),
+    Kind("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
+    Kind("failed", r"^\s*what\(\):\s+\S"),
+    _TASK_ENDED,
+    Kind("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{START}{_SSH}"),
+    Kind("failed", r"^srun: (?:error|fatal): (?!\S+ tasks? )"),
+    Kind("failed", _ENDED_BY.format(r"-?\d+")),
+    Kind("failed", rf"{START}{_SIGNALLED}"),
+    _NOT_STARTED,
+]
+_EXCEPTIONS = [kind for kind in _KINDS if kind.state == "failed" and EXCEPTION in kind.pattern]
+# Every pattern above needs one of these; most lines of a training have none.
+_HINT = re.compile(
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
+    r"|exitcode|: line |denied|ssh: |Host key|watchdog|Traceback|\+-\+-"
+)
+GOES_ON = "the run goes on from "  # begins the line between two attempts; errors above it belong to earlier attempts
+CRASHES = (4, 6, 7, 8, 11)  # signals
+# Names for the line that decided. The first that fits counts: NCCL's errors mention CUDA, too.
+_NAMES = [
+    ("hang", re.compile(_HANG)),
+    ("disk full", re.compile(_FULL)),
+    ("node failure", re.compile(_NODE_FAILED)),
+    ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
+    ("rendezvous lost", re.compile(r"^\S*Rendezvous\w*Error: ")),
+    ("CUDA error", re.compile(r"CUDA (?:driver )?error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure")),
+]
+_OF_GPU = re.compile(r"CUDA|Cuda|OutOfMemoryError|\bcu\w+ error")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """The line that decides.
+
+    Attributes: state: a state of logs/README.md; name: of the cause, or ""; line: counted from 1; text: the line and
+        the lines that continue its message; task_failed: srun reports, on any line, that a task failed; rank_killed:
+        the line says that a rank was killed (SIGKILL).
+    """
+
+    state: str
+    name: str
+    line: int
+    text: str
+    task_failed: bool
+    rank_killed: bool
+
+
+def cause(path: Path | str) -> Cause | None:
+    """Return the first cause of a failure; None if the output names none. For a resumed run, of its last attempt."""
+    first: dict[Kind, Line] = {}  # a kind's first line
+    logged: dict[Kind, Line] = {}  # those that a logger wrote
+    seen: set[str] = set()  # endings on a line above
+    for line in list(lines_of(path, _HINT)):  # a list: what follows tells what was handled
+        if line.text.startswith(GOES_ON):
+            first, logged, seen = {}, {}, set()
+        if "During handling of" in line.text:
+            seen.discard(_ENDED)
+        for kind in _KINDS:
+            if kind.not_after not in seen and re.search(kind.pattern, line.text):
+                if not (line.handled and kind in _EXCEPTIONS):
+                    (logged if line.logged else first).setdefault(kind, line)
+                break
+        if not line.last:  # else it had not ended the rank
+            seen |= {pattern for pattern in (_TASK_FAILED, _ENDED, _CRASHED) if re.search(pattern, line.text)}
+    if _CRASHED in seen:
+        first.pop(_CANCELLED, None)
+    if first.keys().isdisjoint(_EXCEPTIONS):
+        first = logged | first
+    kind = next((kind for kind in _KINDS if kind in first), None)
+    if not kind:
+        return None
+    line = first[kind]
+    message = message_of(path, line)
+    if kind == _TASK_ENDED and _NOT_STARTED in first:
+        line = first[_NOT_STARTED]
+        message = f"{line.shown}; {message}"
+    name = _name(kind.state, line.shown)
+    return Cause(kind.state, name, line.number, one_line(message[:500]), _TASK_FAILED in seen, kind == _RANK_KILLED)
+
+
+def signal_name(number: int) -> str:
+    """Such as "Segmentation fault (SIGSEGV)"."""
+    return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+
+
+def _name(state: str, text: str) -> str:
+    if state == "oom":
+        return "" if _OF_GPU.search(text) else "host memory"
+    if ended := re.search(_ENDED_BY.format(f"-({'|'.join(map(str, CRASHES))})"), text):
+        return signal_name(int(next(filter(None, ended.groups()))))
+    return next((name for name, words in _NAMES if state == "failed" and words.search(text)), "")

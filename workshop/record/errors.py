@@ -1,0 +1,65 @@
+"""Errors that a user can correct: a line with the file, line or variable, what was found and what is expected."""
+
+import sys
+import traceback
+from codecs import BOM_UTF8
+from io import IOBase
+from pathlib import Path
+
+from workshop.record.printable import one_line
+
+_REPO = Path(__file__).resolve().parents[2]
+
+
+class InputError(Exception):
+    """An input that cannot be used as given. A job prints the text and ends with code 1, the tools with code 2."""
+
+
+def no_package(name: str) -> str:
+    """Return what to do where a package cannot be imported; "" for a module of this repository."""
+    if (_REPO / name.split(".")[0]).is_dir():
+        return ""
+    return (
+        f"{sys.executable} has no {name}; expected the workshop's environment: `make install` in {_REPO} once, "
+        "then `source .venv/bin/activate` there"
+    )
+
+
+def failed_file(error: OSError) -> str:
+    """Return the file that `error` is about and why. A full disk's error has no name: the open file has."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    opened = [one for frame in frames for one in frame.f_locals.values() if isinstance(one, IOBase)]
+    name = error.filename or (opened[-1].name if opened else "")
+    return f"{name}: {error.strerror}" if name else str(error)
+
+
+def utf8_lines(path: Path) -> list[str]:
+    """Return the lines of a text file, without a byte order mark.
+
+    Raises:
+        LogError: a line is not in UTF-8.
+    """
+    for number, line in enumerate((data := path.read_bytes().removeprefix(BOM_UTF8)).split(b"\n"), 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError:
+            raise LogError(path, number, line.decode("latin-1").strip(), "a line in UTF-8") from None
+    return data.decode().splitlines()
+
+
+class LogError(InputError):
+    """A log that does not have the form its kind should have.
+
+    Args:
+        path: the log, or the text of a line given as an argument.
+        line: line number, counted from 1; None when the whole file is meant.
+        found: what the file holds there (shortened to 120 characters).
+        expected: what would be right.
+    """
+
+    def __init__(self, path: Path | str, line: int | None, found: str, expected: str):
+        found = found if len(found) <= 120 else found[:117] + "..."
+        super().__init__(
+            f"{one_line(str(path))}{'' if line is None else f':{line}'}: found {found!r}, expected {expected}"
+        )
+        self.path, self.line, self.found, self.expected = path, line, found, expected

@@ -1,0 +1,106 @@
+"""Models by name, without torch: known shapes, and config.json of models on this machine."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from workshop.settings.json_file import read_json
+
+_WORKSHOP = Path(__file__).parents[1]
+# Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
+SHAPES = {path.stem: path for path in sorted((_WORKSHOP / "shapes").glob("*.json"))}
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+TINY = _WORKSHOP / "sample" / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
+
+
+def short_name(model_name: str) -> str:
+    """`bigscience/bloom-560m` -> `bloom-560m`; a folder -> its last part."""
+    return model_name.rstrip("/").rsplit("/", 1)[-1]
+
+
+def base_name(model_name: str) -> str:
+    """Without what says how a model was trained on: Llama-3.1-8B-Instruct has the shape of Llama-3.1-8B."""
+    return re.sub(r"-(base|chat|instruct|it|pt)(?=-|$)", "", model_name.lower())
+
+
+def model_path(model_name: str) -> Path | None:
+    """The file of a model's configuration: a config.json or its folder, a shape, or the hub's cache; None without."""
+    name, given = base_name(short_name(model_name)), Path(model_name)
+    for path in (given, given / "config.json", SHAPES.get(name), TINY / "config.json" if name == "tiny" else None):
+        if path and path.is_file():
+            return path
+    if "/" not in model_name:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        file = try_to_load_from_cache(model_name, "config.json")
+    except ValueError:  # no name of the hub: the training says so
+        return None
+    return Path(file) if isinstance(file, str | Path) else None
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of a model's weights in its folder, and their index."""
+    return sorted(file for name in _WEIGHTS for file in folder.glob(name))
+
+
+def model_file(model_name: str) -> dict[str, Any]:
+    """The content of `model_path`, or its `text_config`, whose `_text_of` is then the whole model's type if
+    Transformers trains the decoder alone only. {} without a path. Raises InputError for what is no JSON.
+    """
+    path = model_path(model_name)
+    found = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
+    if not isinstance(text := found.get("text_config"), dict):
+        return found
+    kind = decoder_type(str(text.get("model_type")))
+    alone = {"model_type": kind, "_text_of": found.get("model_type")} if kind != text.get("model_type") else {}
+    return text | alone | {"_name_or_path": found.get("_name_or_path", "")}
+
+
+@cache
+def _content(path: Path, changed_ns: int) -> dict[str, Any]:
+    return read_json(path)
+
+
+@cache
+def modeling_source(kind: str, part: str = "modeling") -> str:
+    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds.
+
+    Args: part: modeling or configuration.
+    """
+    kind, library = kind.removesuffix("_text"), find_spec("transformers")
+    file = Path(library.origin).parent / f"models/{kind}/{part}_{kind}.py" if library else Path("none")
+    return file.read_text() if file.is_file() else ""
+
+
+@cache
+def decoders() -> dict[str, str]:
+    """Types that Transformers makes a decoder of, with its class; none that see the tokens to predict. Empty without
+    Transformers.
+    """
+    text = modeling_source("auto")
+    listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
+    causal, masked = (dict(re.findall(r'\("([\w-]+)", "(\w+)"', names.partition("\n)\n")[0])) for names in listed)
+    return {kind: name for kind, name in causal.items() if kind not in masked}
+
+
+def decoder_type(kind: str) -> str:
+    """The type of a text decoder. One that Transformers has no class for is its language model's: qwen3_vl_text."""
+    plain = re.sub(r"(_\d+)?_vl(_moe)?_text$", r"\2", kind)
+    return plain if kind not in decoders() and plain in decoders() else kind
+
+
+def most_positions(model: Mapping[str, Any]) -> int | None:
+    """Rows of a table of positions; None for a model without one: rotary positions go on beyond what it has seen."""
+    learned = _learns_positions(str(model.get("model_type")))
+    return model.get("n_positions") or (model.get("max_position_embeddings") if learned else None)
+
+
+@cache
+def _learns_positions(kind: str) -> bool:
+    table = r"(nn\.|Learned\w*)Embedding\(\s*config\.max_position_embeddings"
+    return bool(re.search(table, modeling_source(kind)))

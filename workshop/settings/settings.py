@@ -1,0 +1,341 @@
+"""The settings of a run: names, types and defaults, read once from the environment into a frozen object.
+
+Participants edit them in `env_vars.sh`; a variable that is set in the shell before the launcher starts wins. Older
+material exported BATCH_SIZE and read PER_DEVICE_BATCH_SIZE, so every run there used batch 1 (erratum K1). Here a name
+in env_vars.sh that nothing reads is an error, and so is a value that does not fit.
+
+`python -m workshop.settings` prints all settings.
+"""
+
+import ctypes
+import importlib
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from difflib import get_close_matches
+from os.path import normpath
+from pathlib import Path
+from typing import Any, Self
+
+from workshop.record.checkpoints import is_of
+from workshop.record.errors import InputError
+from workshop.record.exercises import declared, readers_only, repository_of
+from workshop.record.printable import one_line
+from workshop.record.schema import Schema, declared_types
+from workshop.settings.configuration import Configuration, read_configuration
+from workshop.settings.env_file import assignments
+from workshop.settings.model_file import model_file, most_positions
+
+# Read by launch.sh, not by the training script.
+LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
+# Read by the libraries themselves.
+LIBRARY_PREFIXES = ("CUDA_", "DS_", "HF_", "NCCL_", "OMP_", "PYTORCH_", "TOKENIZERS_", "TORCH_", "TQDM_", "WANDB_")
+
+
+def is_tiny(model_name: str) -> bool:
+    """Return whether it is tiny.env's model or another family's of that size: `tiny`, `tiny-llama`."""
+    return model_name == "tiny" or model_name.startswith("tiny-")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a setting's text may be: `parse` accepts it, and the value `fits`."""
+
+    parse: Callable[[str], Any]
+    expected: str = "a text"
+    fits: Callable[[Any], Any] = lambda value: True
+
+    def read(self, text: str, named: str) -> Any:
+        """Return the text's value. Raises InputError with `named`, the variable with its text and place."""
+        with suppress(ValueError, KeyError):
+            if self.fits(value := self.parse(text)):
+                return value
+        raise InputError(one_line(f"{named}: expected {self.expected}"))
+
+
+def choice(*allowed: str) -> Kind:
+    return Kind({text: text for text in allowed}.__getitem__, " or ".join(allowed))
+
+
+boolean = Kind(lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false")
+positive = Kind(int, "a whole number of at least 1", lambda value: value >= 1)
+count = Kind(int, "a whole number of at least 0", lambda value: value >= 0)
+real = Kind(float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+step_range = Kind(
+    str,
+    "two step numbers as FIRST:LAST, for example 5:8",
+    lambda text: 1 <= int(text.partition(":")[0]) <= int(text.partition(":")[2]),
+)
+# Not the run folder itself or one above it: they hold other files and runs.
+own_folder = Kind(
+    Path,
+    "a folder inside the run folder, or an absolute path",
+    lambda path: normpath(path).split("/")[0] not in (".", ".."),
+)
+# One that `runs` finds: not hidden, and on one line.
+folder_name = Kind(
+    str, "a folder's name of letters, digits and . _ + -", lambda text: re.fullmatch(r"\w[\w.+-]*", text)
+)
+
+
+def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
+    """Declare a setting: its kind, its default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
+    return field(default=default, metadata={"kind": kind, "by": by})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Every setting of a fine-tuning run; a field's environment variable is its name in capitals.
+
+    An exercise with settings of its own adds them in a subclass.
+    """
+
+    # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
+    run_dir: Path = setting(Kind(Path))
+    experiment_name: str = setting(folder_name, by="job")
+    output_dir: Path = setting(own_folder, by="the Trainer")  # relative to run_dir
+    repeat: int = setting(positive, 1, by="tools")  # tables show the median over runs differing in it only
+    config: str = setting(default="")  # the launcher's argument: a DeepSpeed or FSDP configuration file
+
+    # The model: pretrained from the hub, or a known shape with random weights, which is as fast and as large.
+    model_name: str = setting(by="training")
+    model_init: str = setting(choice("pretrained", "random"), "pretrained", by="training")
+    tokenizer_name: str = setting(default="", by="data")  # empty: the model's own
+
+    # The data: `sample`, `harbour`, a hub name or files, whole or a slice: see workshop/data/sources.py.
+    dataset: str = setting(default="rajpurkar/squad", by="data")
+    eval_dataset: str = setting(default="", by="data")
+    ignore_keys: str = setting(default="", by="data")  # of rows and turns, although they may say what is learnt
+    train_size: int = setting(positive, by="data")  # within the slice; a file with fewer rows than both is shared
+    eval_size: int = setting(positive, by="data")
+    max_length: int = setting(positive, by="data")  # tokens
+    padding: str = setting(choice("max_length", "dynamic"), "max_length", by="data")
+    labels: str = setting(choice("answer", "text"), "answer", by="data")
+
+    # The training.
+    num_epochs: int = setting(positive, by="the Trainer")
+    max_steps: int = setting(count, 0, by="the Trainer")  # 0: as many as the epochs need
+    batch_size: int = setting(positive, by="the Trainer")  # per GPU and micro-batch
+    grad_acc: int = setting(positive, by="the Trainer")  # micro-batches per optimizer step
+    eval_batch_size: int = setting(count, 0, by="the Trainer")  # per GPU; 0: as BATCH_SIZE
+    learning_rate: float = setting(real, by="the Trainer")  # the highest: it falls to 0 in a straight line
+    lr_warmup_steps: int = setting(count, 0, by="the Trainer")  # over these it first rises from 0
+    weight_decay: float = setting(real, by="the Trainer")
+    fp16: bool = setting(boolean, by="the Trainer")
+    bf16: bool = setting(boolean, by="the Trainer")
+    gradient_checkpointing: bool = setting(boolean, False, by="the Trainer")
+    # 8bit: torchao's, whose states have 2 bytes per parameter instead of 8; not exact. muon: in further/by-hand/ only
+    optimizer: str = setting(
+        choice("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit", "muon"), "adamw_torch_fused", by="the Trainer"
+    )
+    seed: int = setting(count, 42, by="the Trainer")
+    resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder
+    hang_timeout_s: int = setting(count, 1800, by="job")  # a rank without progress for so long hangs; 0: no limit
+
+    # Looking closer.
+    nan_filter: bool = setting(boolean, True, by="measure")  # each loss is waited for, to keep NaN out of the log
+    profile: str = setting(step_range, "", by="measure")  # FIRST:LAST, the steps that profile.txt is about
+    timers: bool = setting(boolean, False, by="training")  # DeepSpeed prints the parts of each step; it waits for each
+
+    # After the training.
+    # Checkpoints as SAVE_STEPS says, or one per epoch, and the final model; the final model only; nothing.
+    save: str = setting(choice("steps", "epoch", "end", "no"), "steps", by="training")
+    save_steps: int = setting(count, 0, by="training")  # SAVE=steps; 0: so that saving takes 1 % of the time at most
+    save_limit: int = setting(count, 2, by="training")  # checkpoints to keep, the newest ones; 0: all
+    generate_size: int = setting(count, 100, by="measure")  # examples to answer for exact match and F1; 0: none
+    generate_train_size: int = setting(count, 0, by="measure")  # training examples too: known by heart?
+    generate_before: bool = setting(boolean, False, by="measure")  # answer them before the training too
+    generate_steps: int = setting(count, 0, by="measure")  # and after every so many steps; 0: not
+    max_new_tokens: int = setting(positive, 32, by="training")
+
+    # Where the Trainer reports to beside the run folder.
+    report_to: str = setting(default="none", by="training")
+    wandb_mode: str = setting(choice("offline", "disabled"), "offline", by="training")
+
+    optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
+        """Read all fields from `environ`; `env_file` is checked for names that nothing reads.
+
+        Raises InputError naming the file, line and variable of the first mistake.
+        """
+        lines = cls.check_env_file(env_file)
+        names = {item.name.upper() for item in fields(cls)}
+        for name, readers in readers_only().items():
+            if environ.get(name) and name not in names:
+                raise InputError(f"{name}={environ[name]}: only {readers} reads it; expected it to be unset")
+        values = {}
+        for item in fields(cls):
+            name = item.name.upper()
+            text = environ.get(name, "")
+            if not text.strip():
+                if item.default is MISSING:
+                    hint = f"expected `export {name}=…` in {env_file}"
+                    if name == "RUN_DIR":
+                        hint = "start the training through its launcher, for example `bash baseline/baseline.slurm`"
+                    raise InputError(f"{name} is not set; {hint}")
+                continue
+            place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
+            own = text if name == "EXPERIMENT_NAME" else text.strip()
+            values[item.name] = item.metadata["kind"].read(own, f"{name}='{text}'{place}")
+        settings = cls(**values)
+        settings.check()
+        return settings
+
+    def check(self) -> None:
+        """Reject combinations that no single variable shows."""
+        if self.resume_from and not (Path(self.resume_from) / "trainer_state.json").is_file():
+            raise InputError(
+                f"RESUME_FROM='{self.resume_from}': no trainer_state.json there; expected a checkpoint folder such as "
+                "logs/fsdp/<run>/bloom-qa-finetuned/checkpoint-32"
+            )
+        if self.fp16 and self.bf16:
+            raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
+        if (self.generate_before or self.generate_steps) and not self.generate_size:
+            asked = "GENERATE_BEFORE=true" if self.generate_before else f"GENERATE_STEPS={self.generate_steps}"
+            raise InputError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
+        if self.optimizer not in self.optimizers:
+            expected = " or ".join(self.optimizers)
+            raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
+        if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
+            found = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
+            raise InputError(f"{found}; expected at most that")
+        if self.timers and not self.config:
+            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+
+    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
+        """Return the configuration that is trained; None without one, or for a rule of weak scaling.
+
+        Args: exercise: its folder; environ: the job's. Raises InputError for a mistake in the file, or for a script
+            that takes no configuration, or needs one.
+        """
+        facts, script = declared(exercise), started_script(exercise, environ)
+        takes = facts.takes(script)
+        if facts.scripts and script not in facts.scripts:
+            raise InputError(f"script '{script}': expected {' or '.join(facts.scripts)}")
+        if takes == "none" and self.config:
+            raise InputError(f"{script} has no configuration, but '{self.config}' was given")
+        if takes in ("deepspeed", "fsdp") and not self.config:
+            files = sorted(str(file.relative_to(exercise)) for file in exercise.glob("*_configs/*.json"))
+            array = ", or a job array, whose tasks are lines of submit.txt" * facts.has_array
+            raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
+        if not self.config or takes == "rule":
+            return None
+        found = configuration(self, script, world_size(environ), exercise)
+        self.check_with(found)
+        return found
+
+    def check_with(self, found: Configuration) -> None:
+        """Reject settings that the configuration cannot be trained with."""
+
+    @classmethod
+    def check_env_file(cls, env_file: Path) -> dict[str, int]:
+        """Return the names assigned in `env_file` with their lines. Raises InputError for a name that nothing reads."""
+        known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
+        lines: dict[str, int] = {}
+        for name, number, exported in assignments(env_file):
+            if not exported:
+                raise InputError(
+                    f"{env_file}:{number}: {name} is assigned without `export`: the training cannot see it"
+                )
+            if name not in known and not name.startswith(LIBRARY_PREFIXES):
+                close = get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f" (did you mean {close[0]}?)" if close else ""
+                raise InputError(
+                    f"{env_file}:{number}: nothing in this exercise reads {name}{hint}; "
+                    f"expected one of {', '.join(sorted(known - {'RUN_DIR'}))}"
+                )
+            lines[name] = number
+        return lines
+
+    @property
+    def resumes_own_run(self) -> bool:
+        """Whether this is a resumed run: it continues from a checkpoint of its own folder."""
+        return is_of(self.resume_from, self.output_path)
+
+    @property
+    def saves_often(self) -> bool:
+        """Whether the training saves checkpoints, also when it is told to end, and not only the final model."""
+        return self.save in ("epoch", "steps")
+
+    @property
+    def output_path(self) -> Path:
+        """Folder of checkpoints and final model; in the run folder unless OUTPUT_DIR is absolute."""
+        return self.run_dir / self.output_dir
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the settings for run.json: file names without this machine's folders."""
+        values = asdict(self)
+        del values["run_dir"]  # is where run.json lies
+        if self.resumes_own_run:
+            values["resume_from"] = ""  # run.json's `attempts` say from where
+        for name, value in values.items():
+            if isinstance(value, Path) or (isinstance(value, str) and value.startswith("/")):
+                values[name] = Path(value).name
+        return values
+
+
+def recorded_types() -> Schema:
+    """Return the types of run.json's settings: those of every exercise, and those that exercises declare."""
+    own = {item.name: str if item.type is Path else item.type for item in fields(Settings)}
+    return own | declared_types("settings")
+
+
+def settings_class(exercise: Path) -> type[Settings]:
+    """Return the settings class that an exercise declares, else the workshop's."""
+    facts = declared(exercise)
+    module, _, name = facts.settings.rpartition(".")
+    if not module:
+        return Settings
+    before = list(sys.path)
+    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        sys.path[:] = before
+
+
+def defaults() -> dict[str, Any]:
+    """Return the default of each setting by its environment variable; None: it has to be set."""
+    return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
+
+
+def world_size(environ: Mapping[str, str] = os.environ) -> int:
+    """Return the number of training processes; before they start, as the launcher counts them."""
+    nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+    return int(environ.get("WORLD_SIZE", nodes * per_node))
+
+
+def started_script(exercise: Path, environ: Mapping[str, str]) -> str:
+    """Return the Python file that the job's launcher starts."""
+    if not (launcher := environ.get("LAUNCHER")):
+        return "train.py"
+    return declared(exercise).launcher(launcher).script_of(shlex.split(environ.get("LAUNCHER_ARGUMENTS", "")))
+
+
+def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether there is an NVIDIA driver, without importing PyTorch, which takes seconds."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
+
+
+def configuration(
+    settings: Settings, script: str = "train.py", ranks: int = 0, exercise: Path = Path()
+) -> Configuration:
+    """Return the launcher's configuration, DeepSpeed's or FSDP's, without importing torch.
+
+    Raises InputError naming the file and the key for what is not trained as it is written.
+    """
+    known, facts = vars(settings), declared(exercise.absolute())
+    model = model_file(known.get("model_name", ""))
+    return read_configuration(
+        Path(settings.config), known, ranks or world_size(), facts.takes(script), facts.trainer, model
+    )
