@@ -11,6 +11,7 @@ import pytest
 from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
+from tools.tables.markdown import tables_in
 from workshop.record.exercises import declared, exercises_with, of_day
 from workshop.settings.settings import Settings
 
@@ -151,8 +152,13 @@ def test_K13_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Pat
 def test_timetable_has_the_exercises_that_declare_its_days() -> None:
     """prefetch and plan read the days of exercise.toml, people the timetable."""
     text = (REPO / "instructor/README.md").read_text()
-    rows = re.findall(r"^\| (\d) \| [\d:]+ \| \d+ \| \d+ ([\w-]+) ", text, re.MULTILINE)
+    timetable = next(table for table in tables_in(text) if table.header[:2] == ["Day", "From"])
+    every = {folder.name for folder in exercises_with("exercise.toml")}
     for day in ("1", "2", "3"):
-        assert {name for one, name in rows if one == day} == {folder.name for folder in of_day(f"day-{day}")}
-    until_noon = text[: text.index("| 1 | 12:00 |")]
-    assert {folder.name for folder in of_day("half-day")} == {name for _, name in rows if f" {name} |" in until_noon}
+        taught = {
+            name for row in timetable.rows if row[0] == day for name in re.findall(r"[\w-]+", row[3].split(":")[0])
+        }
+        assert taught & every == {folder.name for folder in of_day(f"day-{day}")}
+    in_half_a_day = [folder.name.partition("-")[0] for folder in of_day("half-day")]
+    said = text.partition("Half a day: ")[2].partition(". Each")[0].lower().replace("zero", "deepspeed")
+    assert in_half_a_day and all(name in said for name in in_half_a_day)
