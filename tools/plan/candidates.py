@@ -259,8 +259,7 @@ def _candidate(
     used, trained = replace(launcher_settings(launcher), **settings | named), None
     used.check()
     if name:
-        model = model_file(question.model)
-        found = read_configuration(path, vars(used), question.gpus, model=model, found=config)
+        found = read_configuration(path, vars(used), question.gpus, found=config)
         used.check_with(found)
         trained = found.values
     workload = of_settings(vars(used), trained, question.gpus, question.nodes)
