@@ -46,12 +46,24 @@ lint: $(VENV)/.installed-dev ## style and format
 	ruff check .
 	ruff format --check .
 
-site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked
+# Tables and code scroll inside their boxes, also by keyboard; a heading has a level.
+KEYBOARD := s/<div class="table-wrapper /<div tabindex="0" role="region" aria-label="table" class="table-wrapper /; \
+  s/<pre>/<pre tabindex="0">/; s/role="heading"/role="heading" aria-level="2"/g
+
+site: $(VENV)/.installed-dev ## the documents as a web site in site/html, with every link checked; ANSWERS=1: with the answer keys
 	rm -rf site && mkdir -p site/documents
 	git ls-files -z '*.md' '*.svg' '*.png' 'workshop/sample/*.py' ':!.github' ':!documents/site' ':!logs/reference/*/*' | xargs -0 cp --parents -t site/documents
+	sed -i -E 's/<a id="([^"]+)"><\/a>/[]{#\1}/g' site/documents/documents/GLOSSARY.md
 	cat documents/site/nav.md >> site/documents/README.md
+ifdef ANSWERS
 	sed -i '1i ---\nnosearch: true\n---' site/documents/instructor/answers/*.md
+else
+	rm -r site/documents/instructor/answers
+	sed -i '/^instructor\/answers/d' site/documents/README.md
+	grep -rlZ '](.*answers/' site/documents | xargs -0 sed -i -E ':a; s/\[([^]]*)\]\([^)]*answers\/[^)]*\)/\1/; ta'
+endif
 	sphinx-build -q -W --keep-going -c documents/site site/documents site/html
+	find site/html -name '*.html' -exec sed -i '$(KEYBOARD)' {} +
 	cp site/html/README.html site/html/index.html
 
 report: $(VENV)/.installed ## the documents' tables and quoted figures, again from the logs

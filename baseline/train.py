@@ -1,4 +1,4 @@
-"""Exercise 1, the baseline: fine-tune BLOOM on SQuAD with the Hugging Face Trainer on one GPU, nothing sharded.
+"""The baseline: fine-tune BLOOM on SQuAD with the Hugging Face Trainer on one GPU, nothing sharded.
 
 On a cluster:         sbatch baseline/baseline.slurm
 Without SLURM:        bash baseline/baseline.slurm

@@ -32,7 +32,7 @@ export GPU_LOG_INTERVAL_MS="${GPU_LOG_INTERVAL_MS:-200}"
 export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; baseline/README.md has its cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export PADDING="${PADDING:-max_length}"
 
@@ -46,6 +46,6 @@ export BF16="${BF16:-false}"
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
 export CONDA_ENV="${CONDA_ENV:-}"
 
-# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (see exercise 1).
+# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (baseline/README.md).
 export REPORT_TO="${REPORT_TO:-none}"
 export WANDB_MODE="${WANDB_MODE:-offline}"

@@ -1,9 +1,9 @@
-"""Exercise 7, the benchmark: exercise 2 on rows of plain text without padding, so that every token is work.
+"""The benchmark: one-GPU ZeRO on rows of plain text without padding, so that every token is work.
 
 On a cluster:     python -m tools submit benchmark
 One cell:         FP16=true BF16=false bash benchmark/benchmark.slurm ds_configs/zero2.json
 
-Compare with exercise 2: diff deepspeed-single-gpu/train.py benchmark/train.py
+Compare with one-GPU ZeRO: diff deepspeed-single-gpu/train.py benchmark/train.py
 """
 
 from transformers import Trainer, TrainingArguments

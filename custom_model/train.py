@@ -1,11 +1,11 @@
-"""Exercise 6: train a GPT written from scratch on SQuAD, on one GPU or sharded with FSDP over many.
+"""Train a GPT written from scratch on SQuAD, on one GPU or sharded with FSDP over many.
 
 On a cluster:         sbatch custom_model/multi_gpu.slurm
 Without SLURM:        GPUS_PER_NODE=2 bash custom_model/multi_gpu.slurm
 On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash custom_model/multi_gpu.slurm)
 
 The model is our own (model.py), and its sizes are settings.
-Compare with exercise 5: diff fsdp/train.py custom_model/train.py
+Compare with the FSDP exercise: diff fsdp/train.py custom_model/train.py
 """
 
 from transformers import Trainer, TrainingArguments

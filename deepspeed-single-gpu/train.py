@@ -1,4 +1,4 @@
-"""Exercise 2, ZeRO on one GPU: the baseline with a DeepSpeed configuration. Exercise 3, ZeRO across GPUs and nodes, is
+"""ZeRO on one GPU: the baseline with a DeepSpeed configuration. ZeRO across GPUs and nodes is
 the same script (deepspeed-multi-gpu/train.py is a link): the deepspeed launcher starts one such process per GPU.
 
 On a cluster:     sbatch deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
@@ -7,7 +7,7 @@ Several nodes:    sbatch --nodes=2 --gpus-per-node=1 deepspeed-multi-gpu/deepspe
 Without SLURM:    bash deepspeed-single-gpu/deepspeed.slurm ds_configs/zero2_offload.json
                   GPUS_PER_NODE=2 bash deepspeed-multi-gpu/deepspeed.slurm ds_configs/zero3.json
 
-Compare with exercise 1: diff baseline/train.py deepspeed-single-gpu/train.py
+Compare with the baseline: diff baseline/train.py deepspeed-single-gpu/train.py
 """
 
 from transformers import Trainer, TrainingArguments

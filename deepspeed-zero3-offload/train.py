@@ -1,4 +1,4 @@
-"""Exercise 4, a model larger than the GPU: ZeRO-3 with parameters and optimizer in CPU memory. Any causal language
+"""A model larger than the GPU: ZeRO-3 with parameters and optimizer in CPU memory. Any causal language
 model of the hub works unchanged. At the end the script checks what this exercise claims.
 On a cluster:     sbatch deepspeed-zero3-offload/run.slurm --model-name bigscience/bloom-7b1 --steps 20
 Without SLURM:    GPUS_PER_NODE=2 bash deepspeed-zero3-offload/run.slurm --model-name bigscience/bloom-7b1 --steps 20

@@ -20,7 +20,7 @@ export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-560m}"
 export MODEL_INIT="${MODEL_INIT:-pretrained}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; baseline/README.md has its cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export MAX_LENGTH="${MAX_LENGTH:-512}"
 export PADDING="${PADDING:-max_length}"

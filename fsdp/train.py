@@ -1,9 +1,9 @@
-"""Exercise 5, FSDP: the baseline with an FSDP configuration, started by torchrun.
+"""FSDP: the baseline with an FSDP configuration, started by torchrun.
 
 On a cluster:     sbatch --gpus-per-node=4 fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 Without SLURM:    GPUS_PER_NODE=4 bash fsdp/multi_gpu.slurm fsdp_configs/shard_grad_op.json
 
-Compare with exercise 1: diff baseline/train.py fsdp/train.py
+Compare with the baseline: diff baseline/train.py fsdp/train.py
 """
 
 from transformers import Trainer, TrainingArguments

@@ -1,16 +1,17 @@
 """The tables of a README, filled as `python -m tools fill` does it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.labels import blank_tables, tiny_view
+from tools.tables.definitions import blank_tables
 
 
 def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
     (table,) = (table for table in blank_tables(exercise) if table.number == number)
-    table = tiny_view(table) if tiny else table
+    table = replace(table, tiny=tiny)
     found: dict[str, dict[str, str]] = {}
     for row, column, cell in tables.fill(table, [run for folder in logs for run in find_runs(folder)]).labelled():
         found.setdefault(row, {})[column] = cell.text

@@ -59,7 +59,7 @@ def test_completed_runs_are_filled_checked_and_plotted_and_a_failed_one_is_named
 
 
 def test_every_exercise_has_tiny_runs_and_a_demo() -> None:
-    taught = {folder.name for folder in exercises_with("tables.toml")}
+    taught = {folder.name for folder in exercises_with("tables.py")}
     assert {folder.name for folder in exercises_with("tiny.txt")} == taught
     assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
     named = re.findall(r"\]\(([\w/-]+)/README\.md\)", (REPO / "README.md").read_text())  # as the script finds them

@@ -1,6 +1,6 @@
-"""Other models by MODEL_NAME through exercises 2 to 5, and configurations that communicate otherwise: all train alike.
+"""Other models by MODEL_NAME through ZeRO, offload and FSDP, and other ways to communicate: all train alike.
 
-Exercise 2's train.py is exercise 3's line by line (test_chapters.py).
+One-GPU ZeRO's train.py is multi-GPU ZeRO's line by line (test_chapters.py).
 """
 
 import json
@@ -45,7 +45,7 @@ def variant_config(variant: str) -> dict:
 def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a run folder for each training, all made by the same two ranks.
 
-    All load the same weights, but for exercise 4: it makes the family's tiny shape with random ones.
+    All load the same weights, but for the offload exercise: it makes the family's tiny shape with random ones.
     """
     folder = tmp_path_factory.mktemp("trainings")
     trainings = []

@@ -9,6 +9,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 project = html_title = "Shardlab"
 extensions = ["myst_parser"]
+myst_enable_extensions = ["attrs_inline"]  # the glossary's anchors
 root_doc = "README"
 myst_heading_anchors = 6  # GitHub's
 highlight_language = "bash"  # of indented blocks, which are commands
@@ -16,6 +17,7 @@ html_theme = "furo"
 html_static_path = [str(HERE / "tables.css")]
 html_css_files = ["tables.css"]
 html_copy_source = False
+exclude_patterns = ["choose/form.md"]  # `fill choose --blank` prints it
 # Only a runner of GitHub knows the address.
 if repository := os.environ.get("GITHUB_REPOSITORY"):
     html_theme_options = {

@@ -1,4 +1,4 @@
-"""Exercise 9, the step without a Trainer: data parallelism (DDP). Every rank holds the whole model.
+"""The step without a Trainer: data parallelism (DDP). Every rank holds the whole model.
 
 On a cluster:         sbatch further/by-hand/by_hand.slurm ddp.py
 Without SLURM:        GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm ddp.py

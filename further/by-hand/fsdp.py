@@ -1,4 +1,4 @@
-"""Exercise 9, the step without a Trainer: FSDP. Every rank holds a part of each block and gathers it to compute.
+"""The step without a Trainer: FSDP. Every rank holds a part of each block and gathers it to compute.
 
 On a cluster:         sbatch further/by-hand/by_hand.slurm fsdp.py fsdp_configs/full_shard.json
 Without SLURM:        GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm fsdp.py fsdp_configs/full_shard.json

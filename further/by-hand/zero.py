@@ -1,4 +1,4 @@
-"""Exercise 9, the step without a Trainer: DeepSpeed ZeRO. What each rank holds is said by the stage in the JSON.
+"""The step without a Trainer: DeepSpeed ZeRO. What each rank holds is said by the stage in the JSON.
 
 On a cluster:         sbatch further/by-hand/by_hand.slurm zero.py ds_configs/zero2.json
 Without SLURM:        GPUS_PER_NODE=2 bash further/by-hand/by_hand.slurm zero.py ds_configs/zero2.json

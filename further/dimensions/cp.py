@@ -1,4 +1,4 @@
-"""Exercise 11, context parallelism: each rank holds a part of every row; keys and values travel around a ring.
+"""Context parallelism: each rank holds a part of every row; keys and values travel around a ring.
 
 On a cluster:         sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm cp.py
 On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm cp.py)

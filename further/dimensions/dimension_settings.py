@@ -95,12 +95,10 @@ class DimensionSettings(ByHandSettings):
             raise InputError(f"{name.upper()}={size} on {counted(ranks, 'GPU')}: expected a divisor of their number")
         if self.dimension not in ("tp", "ep") and self.padding != "max_length":
             raise InputError(f"PADDING={self.padding}: the ranks share rows of one length; expected max_length")
-        if self.dimension == "cp" and self.max_length % (2 * size):
-            expected = f"expected a multiple of {2 * size}: each rank has two parts of a row"
+        parts = {"cp": 2 * size, "ulysses": size}.get(self.dimension, 1)
+        if self.max_length % parts:
+            expected = f"expected a multiple of {parts}: a rank has {parts // size} of so many parts of a row"
             raise InputError(f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row: {expected}")
-        if self.dimension == "ulysses" and self.max_length % size:
-            found = f"MAX_LENGTH={self.max_length} on {counted(size, 'rank')} per row"
-            raise InputError(f"{found}: expected a multiple of {size}")
         if self.dimension == "pp" and self.schedule != "gpipe" and self.grad_acc % size:
             expected = f"expected a multiple of {size}: they follow each other through so many ranks"
             raise InputError(f"GRAD_ACC={self.grad_acc} micro-batches with SCHEDULE={self.schedule}: {expected}")

@@ -44,7 +44,7 @@ export LOG_DIR="${LOG_DIR:-$REPO/logs}"
 export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 export SAVE="${SAVE:-no}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; baseline/README.md has its cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export PADDING="${PADDING:-max_length}"
 export TRAIN_SIZE="${TRAIN_SIZE:-500}"

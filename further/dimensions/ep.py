@@ -1,4 +1,4 @@
-"""Exercise 11, expert parallelism: the ranks hold other experts, and each token travels to the ranks of its own.
+"""Expert parallelism: the ranks hold other experts, and each token travels to the ranks of its own.
 
 On a cluster:         MODEL_NAME=olmoe-4-layers MODEL_INIT=random sbatch further/dimensions/dimensions.slurm ep.py
 On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm ep.py)
@@ -29,7 +29,7 @@ from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import COUNTED_STEP, StepEvidence, open_records
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.settings.dimensions import why_not
 from workshop.training.models import blocks_of
 
 
@@ -50,7 +50,8 @@ def main() -> None:
 
     # 3. The model. Its experts are cut along "ep" and sharded along "dp"; the rest is sharded over all ranks.
     model = build_model(settings, tokenizer)
-    check_experts(model.config, mesh["ep"].size())
+    if reason := why_not("ep", model.config.to_dict(), settings.max_length, mesh["ep"].size()):
+        raise InputError(f"MODEL_NAME={settings.model_name}: {reason}")
     head = use_loss_head(model, settings)
     all_experts = [block.mlp.experts for block in blocks_of(model)]
     sizes = {"experts": model.config.num_experts, "ep_size": mesh["ep"].size()}
@@ -95,14 +96,6 @@ def main() -> None:
             evidence.add(**load)
     save_weights(dict(model.named_parameters()), settings)
     evidence.close()
-
-
-def check_experts(config: PreTrainedConfig, ranks: int) -> None:
-    """Raises InputError for a model that is no OLMoE, or whose experts cannot be shared so."""
-    if config.model_type != "olmoe":
-        raise InputError(f"MODEL_NAME: found a {config.model_type}; expected an OLMoE, as olmoe-4-layers")
-    if config.num_experts % ranks:
-        raise InputError(f"EP_SIZE={ranks}: found {counted(config.num_experts, 'expert')}; expected a divisor")
 
 
 def through_experts(

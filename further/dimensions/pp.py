@@ -1,4 +1,4 @@
-"""Exercise 11, pipeline parallelism: each rank holds some of the layers; activations go on, gradients come back.
+"""Pipeline parallelism: each rank holds some of the layers; activations go on, gradients come back.
 
 On a cluster:         GRAD_ACC=8 sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm pp.py
 Without SLURM:        GRAD_ACC=8 GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm pp.py

@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
-from workshop.data.encoding import IGNORE
+from workshop.data.encoding import IGNORE, PaddingCollator
 from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.kernels.fast_models.packing import Row
@@ -32,9 +32,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
     """
 
     def change(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
-        ids = [example["input_ids"] + [0] * (ROW - len(example["input_ids"])) for example in examples]
-        labels = [example["labels"] + [IGNORE] * (ROW - len(example["labels"])) for example in examples]
-        batch = {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
+        batch = PaddingCollator(0, ROW)(examples)
         return loss_sum(model, batch) / (next_tokens(batch["labels"]) != IGNORE).sum()
 
     if settings.model_name != MODEL_NAME:

@@ -1,4 +1,4 @@
-"""Exercise 11, the other dimensions: tensor parallelism. The ranks share every matrix, and each sees every token.
+"""The other dimensions: tensor parallelism. The ranks share every matrix, and each sees every token.
 
 On a cluster:         sbatch further/dimensions/dimensions.slurm tp.py
 Without SLURM:        GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm tp.py

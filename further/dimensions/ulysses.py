@@ -1,4 +1,4 @@
-"""Exercise 11, DeepSpeed's Ulysses: each rank holds a part of every row; attention exchanges positions for heads.
+"""DeepSpeed's Ulysses: each rank holds a part of every row; attention exchanges positions for heads.
 
 On a cluster:         sbatch --gpus-per-node=4 further/dimensions/dimensions.slurm ulysses.py
 On a laptop, no GPU:  (source tiny.env && GPUS_PER_NODE=2 bash further/dimensions/dimensions.slurm ulysses.py)

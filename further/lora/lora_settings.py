@@ -30,13 +30,6 @@ class LoraSettings(LadderSettings):
                 "the frozen weights; expected BF16=true FP16=false"
             )
 
-    def adapted_layers(self, model: Any) -> dict[str, Any]:
-        """Return LoraConfig's arguments: LORA_TARGETS, or all linear layers but the head and Llama 4's routers."""
-        from workshop.training.models import without_one_result  # with torch, which the launcher does without
-
-        targets = self.targets_in(model) or "all-linear"  # of any family, whatever its layers' names
-        return {"target_modules": targets, "exclude_modules": without_one_result(model)}
-
     def targets_in(self, model: Any) -> list[str]:
         """Return LORA_TARGETS. Raises InputError for a name that no layer has: peft would leave it out silently."""
         names = self.lora_targets.replace(",", " ").split()

@@ -1,10 +1,10 @@
-"""Exercise 12, LoRA: the model is frozen, and small matrices beside its linear layers are trained.
+"""LoRA: the model is frozen, and small matrices beside its linear layers are trained.
 
 One GPU:        METHOD=qlora bash further/lora/lora.slurm
 Several GPUs:   METHOD=lora GPUS_PER_NODE=4 bash further/lora/lora.slurm ../models/full_shard.json
 ZeRO:           METHOD=lora GPUS_PER_NODE=4 bash further/lora/lora.slurm ds_configs/zero3.json
 
-The rest is exercise 8's, with its rungs: diff further/speed-ladder/train.py further/lora/train.py
+The rest is the speed ladder's, with its rungs: diff further/speed-ladder/train.py further/lora/train.py
 """
 
 import torch
@@ -18,7 +18,7 @@ from workshop.data.load import load_data
 from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
-from workshop.training.models import blocks_of, load_model
+from workshop.training.models import blocks_of, load_model, without_one_result
 
 
 def main() -> None:
@@ -68,7 +68,9 @@ def main() -> None:
             r=settings.lora_rank,
             lora_alpha=settings.lora_alpha,
             lora_dropout=settings.lora_dropout,
-            **settings.adapted_layers(model),
+            # all-linear: of any family, whatever its layers' names; not the head, nor Llama 4's routers
+            target_modules=settings.targets_in(model) or "all-linear",
+            exclude_modules=without_one_result(model),
         )
         # The adapters in fp32, as full fine-tuning has its weights; DeepSpeed keeps its own fp32 copy of bf16 ones.
         model = get_peft_model(model, adapters, autocast_adapter_dtype=not arguments.deepspeed)

@@ -30,7 +30,7 @@ export OUTPUT_DIR="${OUTPUT_DIR:-bloom-qa-finetuned}"
 export MODEL_NAME="${MODEL_NAME:-bigscience/bloom-560m}"
 export MODEL_INIT="${MODEL_INIT:-pretrained}"
 
-# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; exercise 1 explains the cost) or dynamic.
+# The data: a hub name, a SQuAD v1.1 JSON file, or `sample`. PADDING: max_length (default; baseline/README.md has its cost) or dynamic.
 export DATASET="${DATASET:-rajpurkar/squad}"
 export MAX_LENGTH="${MAX_LENGTH:-512}"
 export PADDING="${PADDING:-max_length}"
@@ -47,6 +47,6 @@ export BF16="${BF16:-false}"
 export CONDA_SH_PATH="${CONDA_SH_PATH:-}"
 export CONDA_ENV="${CONDA_ENV:-}"
 
-# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (see exercise 1).
+# Weights & Biases: REPORT_TO=wandb sends the figures there, too; offline needs no account (baseline/README.md).
 export REPORT_TO="${REPORT_TO:-none}"
 export WANDB_MODE="${WANDB_MODE:-offline}"

@@ -1,4 +1,4 @@
-"""Exercise 10, resilience: the baseline on several GPUs, and something goes wrong on purpose.
+"""Resilience: the baseline on several GPUs, and something goes wrong on purpose.
 
 On a cluster:         FAULT=rank_killed sbatch further/resilience/drill.slurm ds_configs/zero2.json
 Without SLURM:        FAULT=rank_killed GPUS_PER_NODE=2 bash further/resilience/drill.slurm fsdp_configs/full_shard.json

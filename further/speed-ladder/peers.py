@@ -1,4 +1,4 @@
-"""Exercise 8, Table 18c: popular libraries with the same model, examples and GPU, each at its best.
+"""Table 18c: popular libraries with the same model, examples and GPU, each at its best.
 
     RUNG=peer_trl_packed bash further/speed-ladder/peers.slurm     TRL's SFTTrainer; rungs/peer_*.env are the others
 

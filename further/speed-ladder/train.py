@@ -1,4 +1,4 @@
-"""Exercise 8, the speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
+"""The speed ladder: the baseline, made faster one rung (a file in rungs/) at a time.
 One GPU:        RUNG=7_compile bash further/speed-ladder/ladder.slurm
 Several GPUs:   RUNG=11_labelled GPUS_PER_NODE=4 bash further/speed-ladder/ladder_torchrun.slurm fsdp_configs/ddp.json
 """

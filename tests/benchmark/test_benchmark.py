@@ -24,10 +24,10 @@ def test_B3_two_ranks_report_twice_the_tokens_of_one_and_a_cell_fills_its_row(ra
     update_run_record(one, config="zero0")  # as its launcher does
     counted(one, "benchmark")
     rows = filled_table(REPO / "benchmark", "17", tmp_path / "logs", tiny=True)
-    trained = rows["zs0_bf16_gpus1"]
+    trained = rows["zs0_bf16_gpus1_bs32_sl128"]
     assert float(trained["Tokens/s"].replace(",", "")) > 0
     assert (trained["Tokens/s, std"], trained["MFU (%)"]) == ("one run only", "no GPU")
-    assert rows["zs1_bf16_gpus1"]["Tokens/s"] == "not measured"
+    assert rows["zs1_bf16_gpus1_bs32_sl128"]["Tokens/s"] == "not measured"
 
 
 def grid(*options: str) -> str:

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM
 from tests.launching import REPO, die_after, losses, record, run, tiny_profile
 from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.kernels.fast_models.small_models import TOKENIZER, small
-from tools.logs import figures
+from tools.logs import sources
 from workshop.record.checkpoints import newest
 
 CONFIGS = sorted(path.stem for path in (REPO / "deepspeed-single-gpu" / "ds_configs").glob("*.json"))
@@ -87,9 +87,9 @@ def test_K10_saved_zero3_weights_are_the_trained_ones(runs: Path) -> None:
 def test_run_goes_on_as_if_never_stopped_and_its_timers_are_read(config: str, runs: Path) -> None:
     whole, resumed = runs / config, runs / f"{config}, resumed"
     assert losses(resumed) == pytest.approx(losses(whole), abs=1e-5)
-    parts_ms = figures.read_timers(resumed / "train.out")
+    parts_ms = sources.read_timers(resumed / "train.out")
     assert [len(parts_ms[part]) for part in ("fwd", "bwd", "bwd_allreduce", "step")] == [3] * 4
-    assert figures.read_timers(whole / "train.out") == {}
+    assert sources.read_timers(whole / "train.out") == {}
 
 
 def test_zero_on_another_number_of_processes_is_refused_before_anything_is_loaded(runs: Path, tmp_path: Path) -> None:

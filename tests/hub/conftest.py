@@ -39,7 +39,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
 
 @pytest.fixture(scope="session")
 def cache(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `prefetch` leaves: the default model and data, and exercise 4's sharded model."""
+    """What `prefetch` leaves: the default model and data, and the offload exercise's sharded model."""
     folder = tmp_path_factory.mktemp("hf_home")
     names = ("baseline", "deepspeed-zero3-offload")
     job = python(folder, hub.url, "-m", "workshop.data.prefetch", *names)

@@ -29,7 +29,7 @@ SEVEN = ("train.py", "--model-name", "bigscience/bloom-7b1")
 # Of the trainings beside the baseline: exercise, configuration, and the command or a setting.
 TRAININGS = {
     "zero3": ("deepspeed-multi-gpu", "ds_configs/zero3.json", {"MODEL_NAME": "bigscience/bloom-560m"}),
-    "exercise 4": ("deepspeed-zero3-offload", "ds_zero3_offload.json", {"command": SEVEN}),
+    "offload": ("deepspeed-zero3-offload", "ds_zero3_offload.json", {"command": SEVEN}),
     "fsdp": ("fsdp", "fsdp_config.json", {}),
 }
 
@@ -57,7 +57,7 @@ def runs(
 @pytest.mark.parametrize("name", ["baseline", *TRAININGS])
 def test_pretrained_weights_are_trained(hub: HubServer, runs: dict[str, Path], name: str) -> None:
     """Every saved parameter is the served one plus what Adam can add in so many steps; and something was added."""
-    model = "bloom-7b1" if name == "exercise 4" else "bloom-560m"  # bloom-7b1's weights lie in several files
+    model = "bloom-7b1" if name == "offload" else "bloom-560m"  # bloom-7b1's weights lie in several files
     facts = record(runs[name])
     assert facts["model"]["name"] == model
     if name == "baseline":  # seen in the run: its settings say FP16=true

@@ -14,6 +14,7 @@ from throwaway_slurm import ThrowawaySlurm
 from tests.launching import REPO, git, record, wait_until
 from tests.leftovers import leftovers
 from tests.readme_commands import STANDS_FOR, all_blocks, launchers, submissions
+from tools.commands import doctor
 
 # Stands in for the training: what matters here is which version of it runs, and what it is given. One text, so one
 # write: the loggers write into the same file.
@@ -149,3 +150,23 @@ def test_every_sbatch_line_of_the_documents_is_accepted_and_finds_its_launcher(s
         for argument in re.findall(r"\S+\.json", line.partition(".slurm")[2]):
             folder = (REPO / launcher).parent
             assert (REPO / argument).exists() or (folder / argument).exists(), line
+
+
+def test_launcher_longer_than_the_partition_is_named_and_starts_with_a_shorter_limit(
+    slurm: ThrowawaySlurm, tmp_path: Path
+) -> None:
+    header = re.findall(r"^#.*$", (REPO / "baseline/baseline.slurm").read_text(), re.MULTILINE)
+    (tmp_path / "short.slurm").write_text("\n".join([*header, "true", ""]))
+    partition = slurm.run("sinfo", "--noheader", "--format=%P").split()[0].rstrip("*")
+    site = {"cwd": tmp_path, "env": {"SBATCH_TIMELIMIT": "20"}}
+    slurm.run("scontrol", "update", f"PartitionName={partition}", "MaxTime=30")
+    try:
+        waiting = slurm.submit("short.slurm", options=["--mem=1G"], cwd=tmp_path)
+        assert slurm.wait(slurm.submit("short.slurm", options=["--mem=1G"], **site)) == "COMPLETED"
+        assert slurm.show(waiting)["Reason"] == "PartitionTimeLimit"
+        slurm.cancel(waiting)
+        found = doctor.time_limit(slurm.env)
+        assert found.status == "warning" and "baseline/baseline.slurm (60 min)" in found.text
+        assert "baseline.slurm" not in doctor.time_limit(slurm.env | {"SBATCH_TIMELIMIT": "20"}).text
+    finally:
+        slurm.run("scontrol", "update", f"PartitionName={partition}", "MaxTime=UNLIMITED")

@@ -87,12 +87,12 @@ def make_run(logs: Path):
 
 @pytest.fixture
 def make_readme(tmp_path: Path):
-    """Writes baseline/README.md with the given text beside the baseline's tables.toml; gives its path."""
+    """Writes baseline/README.md with the given text beside the baseline's tables.py; gives its path."""
 
     def make(text: str) -> Path:
         (tmp_path / "baseline").mkdir(exist_ok=True)
-        shutil.copy(ROOT / "baseline/tables.toml", tmp_path / "baseline")
         (tmp_path / "baseline/README.md").write_text(text)
+        shutil.copy(ROOT / "baseline/tables.py", tmp_path / "baseline")
         return tmp_path / "baseline/README.md"
 
     return make

@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2 in five files, and to a new metric by one line."""
+"""CONTRIBUTING.md leads a stranger: from a log to a cell of Table 2, and to a new metric by its definition."""
 
 import re
 import shutil
@@ -8,12 +8,13 @@ from tests.launching import REPO, git, run, tiny_profile
 from tools.logs.runs import read_run
 
 
-def test_new_metric_is_one_line(make_run, logs: Path, tmp_path: Path) -> None:
+def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for folder in ("tools", "workshop/record", "workshop/settings", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
-    with (copy / "tools/logs/figures.csv").open("a") as figures:
-        figures.write("warmup_steps,,0,summary.json:warmup_steps,no summary,Warm-up steps,not timed\n")
+    figures = (copy / "tools/logs/figures.py").read_text()
+    new = '    Figure("warmup_steps", lambda run: summary(run).get("warmup_steps"), "Warm-up steps"),'
+    (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
     make_run("r1", summary={"warmup_steps": 3})

@@ -9,11 +9,11 @@ import pytest
 
 from tests.launching import REPO
 from tools.errors import LogError
-from tools.logs import figures, memory_logs
+from tools.logs import figures, memory_logs, sources
 from tools.logs.run import SHOWN_STATES, Run, read_steps
 from tools.logs.runs import find_runs
 from tools.tables import fill
-from tools.tables.labels import blank_tables
+from tools.tables.definitions import blank_tables
 from workshop.record import causes, collectives, nccl_log
 
 SOURCE = REPO / "logs/reference/h200x4/custom_model"
@@ -42,7 +42,7 @@ slurmstepd: error: *** STEP 2.0 ON n CANCELLED AT x DUE TO TIME LIMIT ***
 """.splitlines(keepends=True)
 PIECES = [*LINES, *sorted(set("".join(LINES).split())), *["\n", "\r", "\0", "\ufeff", "\x1b[31m", "9" * 5000] * 5]
 READERS = {  # with the lines that each takes
-    figures.read_timers: slice(2, 3),
+    sources.read_timers: slice(2, 3),
     nccl_log.read: slice(3, 6),
     read_steps: slice(6, 8),
     collectives.read: slice(8, 10),
@@ -68,7 +68,7 @@ def test_no_log_makes_a_reader_raise_but_a_log_error_that_names_it(read, tmp_pat
             assert error.path == path
             outcomes.append("refused")
     assert outcomes.count("read") > 100
-    assert outcomes.count("refused") > 50 or read in (figures.read_timers, causes.cause)  # which leave lines out
+    assert outcomes.count("refused") > 50 or read in (sources.read_timers, causes.cause)  # which leave lines out
 
 
 def mutation(drawn: random.Random, sources: dict[str, bytes]) -> tuple[str, bytes | None]:

@@ -6,19 +6,22 @@ A figure is right within the tolerance, or half a unit of the last digit that `f
 import argparse
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import OF_ONE_RUN, evaluation_speeds, figure
+from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
+from tools.logs.sources import evaluation_speeds
+from tools.plan import choice
 from tools.tables.fill import Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
-from tools.tables.labels import TINY_CAPTION_END, normalised, tiny_view
-from tools.tables.markdown import BY_HAND, Table, read_tables
+from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
 from workshop.record.plural import counted
@@ -57,7 +60,8 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
             print(f"  {note}")
     for _, cells in checked:
         _print_cells(file, cells, arguments.show)
-    for line in prediction_lines(checked, file.read_text(encoding="utf-8-sig"), arguments.show):
+    predictions = prediction_lines(checked, file.read_text(encoding="utf-8-sig"), arguments.show)
+    for line in [*predictions, *choice.prediction_lines([table for table, _ in checked])]:
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -128,10 +132,15 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
         raise InputError(
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
-    known = table_definitions()
-    definitions = [_definition(copy, known) for copy in copies]
+    of_choice = choice.definitions()
+    known = table_definitions() | of_choice
+    tiny = TINY_LINE in file.read_text(encoding="utf-8-sig")
+    definitions = [_definition(copy, known, tiny) for copy in copies]
     nothing, command = f"no run that the tables of {file} are about:", f"python -m tools check {file}"
-    filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
+    if all(copy.number in of_choice for copy in copies):
+        filled = choice.filled(copies, file.read_text(encoding="utf-8-sig"), runs)
+    else:
+        filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
     return [(table, compare(copy, table, arguments.tolerance, marked, runs)) for copy, table in pairs]
@@ -148,8 +157,8 @@ def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
             print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
 
 
-def _definition(copy: Table, known: dict[str, Table]) -> Table:
-    """The blank table a copy belongs to, with the same header; its view for tiny runs if the caption says so.
+def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
+    """The blank table a copy belongs to, with the same header.
 
     Raises:
         InputError: no README has a table of that number, or its columns are others.
@@ -158,8 +167,7 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     if copy.number not in known:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
-    tiny = copy.caption.endswith(TINY_CAPTION_END)
-    definition = tiny_view(known[copy.number]) if tiny else known[copy.number]
+    definition = replace(known[copy.number], tiny=tiny)
     if list(map(normalised, copy.header)) != list(map(normalised, definition.header)):
         header = " | ".join(definition.header)
         blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if tiny else ''}"
@@ -204,7 +212,7 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, ru
 def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent.
 
-    Also right is the figure of another completed run of the same settings, which is then named.
+    Also right is what another completed run of the same settings printed, which is then named.
     """
     if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
@@ -218,22 +226,15 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found}: the logs have no such run"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    allowed = max(abs(cell.value) * tolerance / 100, 0.5 * 10.0**-cell.figure.decimals)
+    rounding = 0.5 * 10.0**-cell.figure.decimals
+    allowed = max(abs(cell.value) * tolerance / 100, rounding)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
-    if cell.figure.name in ("samples_per_second", "steps_per_second"):
-        name = f"trainer_{cell.figure.name}"
-        trainers = [speed for run in cell.runs if (speed := figure(run, name)) is not None]
-        if any(abs(own - speed) <= allowed for speed in trainers):
-            return RIGHT, f"found {found}: the Trainer's train_{cell.figure.name}, over the whole runtime; {SHOWN}"
-    if cell.figure.name == "eval_samples_per_second":
-        printed = [speed for run in cell.runs for speed in evaluation_speeds(run)]
-        if any(abs(own - speed) <= allowed for speed in printed):
-            return RIGHT, f"found {found}: the speed of one evaluation; fill shows the mean of {len(printed)}"
-    for run in runs if cell.figure.name in OF_ONE_RUN else ():
-        value = figure(run, cell.figure.name) if any(_alike(run, shown) for shown in cell.runs) else None
-        if value is not None and abs(own - value) <= abs(value) * tolerance / 100:
-            return RIGHT, f"found {found}: right for {run.folder}"
+    shown = [_settings(run) for run in cell.runs]
+    for run in [*cell.runs, *(run for run in runs if run.state == "completed" and _settings(run) in shown)]:
+        for value, what in _figures(run, cell.figure.name):
+            if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
+                return RIGHT, f"found {found}: {what}"
     if found.translate(_OTHER_MARKS) != found:
         with suppress(InputError):
             other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
@@ -242,10 +243,16 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
 
 
-def _alike(run: Run, shown: Run) -> bool:
-    """Whether both completed with the same settings."""
+def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
+    """A run's figure and others that it printed under this name, each with what to say about it."""
+    if name in OF_ONE_RUN:
+        yield figure(run, name), f"right for {run.folder}"
+    if name in ("samples_per_second", "steps_per_second"):
+        yield figure(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {SHOWN}"
+    if name == "eval_samples_per_second":
+        what = f"the speed of one evaluation of {run.folder}; fill shows their mean"
+        yield from ((speed, what) for speed in evaluation_speeds(run))
 
-    def what(one: Run) -> tuple:
-        return one.state, one.record.exercise, one.record.config, one.world_size, one.record.nodes, one.settings
 
-    return run.state == "completed" and what(run) == what(shown)
+def _settings(run: Run) -> tuple:
+    return run.record.exercise, run.record.config, run.world_size, run.record.nodes, run.settings

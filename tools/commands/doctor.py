@@ -13,11 +13,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.commands.options import above_0
 from tools.logs.runs import default_logs
+from tools.plan import time_limits
+from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.tables.repository import ROOT
 from workshop.record.exercises import exercises_with
 from workshop.record.plural import counted
@@ -59,6 +62,7 @@ def findings(environment: Environment, arguments: argparse.Namespace) -> dict[st
         "packages": packages(),
         **with_torch(environment, arguments.names),
         "slurm": slurm(environment),
+        "time limit": time_limit(environment),
         "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
         "network": network(environment),
     }
@@ -127,6 +131,20 @@ def slurm(environment: Environment) -> Finding:
     text = f"sbatch refuses {len(refused)} of {len(paths)} ({', '.join(refused)}): {reasons}; partitions: {text}"
     fix = f"set SBATCH_PARTITION in cluster.env, then: sbatch --test-only {next(iter(refused))}"
     return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
+
+
+def time_limit(environment: Environment) -> Finding:
+    """Compare the time that launchers and lines ask for with the partition's limit."""
+    answer, wanted = ask(environment, "sinfo", "--noheader", "--format=%P %l")[0], environment.get("SBATCH_PARTITION")
+    named = [line.split() for line in answer.splitlines()]  # the default partition has a star
+    limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
+    limit_min = min(map(time_limits.minutes, limits), default=inf)
+    if not (longer := time_limits.too_long(limit_min, environment)):
+        return Finding("ok", "no launcher or line asks for more than the partition allows")
+    needed_min, line = time_limits.needed_minutes(GPUS[at_hand() or DEFAULT])
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}; by the planner a "
+    text += f"must-do line takes at most {needed_min} min ({line})"
+    return Finding("warning", text, f"export SBATCH_TIMELIMIT={min(limit_min, needed_min):.0f} in cluster.env")
 
 
 def space(logs: Path, needed_gib: float) -> Finding:

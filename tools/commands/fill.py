@@ -2,20 +2,20 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import FIGURES
 from tools.logs.run import Run
 from tools.tables import forms, markdown
+from tools.tables.comparisons import FIGURES
+from tools.tables.definitions import blank_tables, titles
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
-from tools.tables.labels import blank_tables, meaning, tiny_views
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
-_TINY_LEGEND = " The questions are about full runs: a tiny one has other numbers."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
     parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
-    parser.add_argument("--tiny", action="store_true", help="the tables for tiny runs (tiny.env)")
+    parser.add_argument("--tiny", action="store_true", help="the tables, filled from tiny runs (tiny.env)")
     parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
     parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
@@ -39,17 +39,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         for name, figure in FIGURES.items():
             in_commands = f"`{name}`" + (f", {figure.unit}" if figure.unit else "")
-            labels = f"**{'; '.join(figure.labels)}** ({in_commands})" if figure.labels else in_commands
-            print(f"- {labels}: {figure.definition}")
+            titles = "; ".join(filter(None, (figure.title, figure.also)))
+            print(f"- **{titles}** ({in_commands}): {figure.definition}")
         return 0
     if not arguments.exercise:
         raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
+    if arguments.blank and (form := folder / "form.md").exists():
+        print(form.read_text(encoding="utf-8").rstrip())
+        return 0
     if arguments.blank:
         tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
-        legend = _LEGEND + _TINY_LEGEND * arguments.tiny if any(table.by_hand for table in tables) else ""
+        legend = _LEGEND if any(table.by_hand for table in tables) else ""
         above = [] if arguments.only else [legend, forms.predictions_form(folder)]
-        print("\n\n".join([*filter(None, above), *(markdown.render(table) for table in tables)]))
+        tiny = [markdown.TINY_LINE] if arguments.tiny else []
+        by_hand = [table for table in tables if table.by_hand]
+        where = [_where_read(by_hand)] if by_hand else []
+        print("\n\n".join([*tiny, *filter(None, above), *(markdown.render(table) for table in tables), *where]))
         return 0
     runs = chosen_runs(arguments)
     wanted = _wanted(folder, arguments.only, arguments.tiny)
@@ -60,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_csv(_csv_rows(filled))
         return 0
     filled_in = [table for table in filled if table.runs]
+    if arguments.tiny:
+        print(f"{markdown.TINY_LINE}\n")
     if arguments.plain:
         print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in, most=1)]))
     else:
@@ -81,16 +89,12 @@ def _where_read(tables: list[Table]) -> str:
     """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
     labels: dict[str, dict[str, None]] = {}
     for table in tables:
-        for label in [*table.header, *(text for row in table.rows for text in row[: table.label_columns])]:
-            if (found := meaning(table.path.parent, label)) and found.figure:
-                labels.setdefault(found.figure.name, {})[label] = None
+        for name, found in titles(table).items():
+            labels.setdefault(name, {}).update(dict.fromkeys(found))
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
     for name, names in labels.items():
-        figure = FIGURES[name]
-        unsaid = figure.source == "summary.json" and figure.key not in figure.definition
-        key = f"; key `{figure.key}`" if unsaid else ""
-        lines.append(f"- **{'; '.join(names)}**: {figure.definition}{key}")
+        lines.append(f"- **{'; '.join(names)}**: {FIGURES[name].definition}")
     return "\n".join([*lines, "", "</details>"])
 
 
@@ -108,7 +112,7 @@ def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = several("--only", only, [table.number for table in found])
     wanted = [table for table in found if not numbers or table.number in numbers]
-    return tiny_views(wanted) if tiny else wanted
+    return [replace(table, tiny=tiny) for table in wanted]
 
 
 def _print_hints(

@@ -14,28 +14,29 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, constants, measured, ranking, simulate
+from tools.plan import accuracy, answer, choice, constants, measured, ranking, room, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
-from tools.plan.gpus import GPUS, at_hand, named
+from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
 from tools.plan.ranking import rank
-from tools.plan.submitted_lines import NOT_SIMULATED, cost_table, predictions_of, shapes_of
+from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
 from tools.tables.repository import ROOT
 from workshop.record.printable import markdown
-from workshop.settings.model_file import SHAPES, short_name
+from workshop.settings.model_file import SHAPES, base_name, short_name
 
 _REFERENCE = ROOT / "logs" / "reference"
-DEFAULT = "h100-80gb"
-_SUBCOMMANDS = ("lines", "model", "check", "fit")
+_SUBCOMMANDS = ("lines", "day", "model", "cards", "check", "fit")
 
 
 def with_subcommand(words: list[str]) -> list[str]:
     """The words with `lines` first, unless they name a subcommand."""
     # argparse takes a line such as '--nodes=2 fsdp/multi_node.slurm' for an option.
     words = [f" {word}" if re.match(r"-\S+\s.*\.slurm\b", word) else word for word in words]
+    if words and re.fullmatch(r"day-\d", words[0]):
+        return ["day", *words]
     return words if words and words[0] in (*_SUBCOMMANDS, "-h", "--help") else ["lines", *words]
 
 
@@ -58,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     total = _add_hardware(lines)
     total.add_argument("--total", action="store_true", help="only the runs' number, time and GPU-hours by exercise")
 
+    day = add("day", _day, "do the must-do runs of a day fit the room? `plan day-1 --groups 7 --gpus 8`")
+    day.add_argument("day", metavar="DAY", help="of the timetable in instructor/README.md")
+    day.add_argument("--groups", type=int, required=True, metavar="N", help="of three people")
+    day.add_argument("--gpus", type=int, required=True, metavar="N", help="of all nodes")
+    _add_hardware(day)
+
     model = add("model", _ranked, "which strategy, best first: `plan model NAME --gpus N`")
     known = "one of workshop/shapes/*.json, as bloom-7b1; a config.json or its folder; a name on the hub"
     model.add_argument("model", metavar="NAME", help=known)
@@ -66,14 +73,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     long = f"layouts from {MEASURED_LENGTH + 1:,} on"
     model.add_argument("--length", type=int, default=512, metavar="TOKENS", help=f"of a row; default: 512; {long}")
     model.add_argument("--batch", type=int, default=16, metavar="ROWS", help="per GPU and step; default: 16")
-    model.add_argument("--largest", action="store_true", help="micro-batches as large as fit")
+    model.add_argument(
+        "--largest", action="store_true", help="the largest micro-batch of --batch that fits, in each row"
+    )
+    packed = "simulate packed rows with the speed ladder's top rung, too: a minute"
+    model.add_argument("--packed", action="store_true", help=packed)
     work = f"of the whole work, as 1e9; default: {ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
     model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
     model.add_argument("--all", action="store_true", help="more than ten rows")
-    model.add_argument("--ranges", action="store_true", help="intervals in place of expected values")
     _add_hardware(model, "csv")
+
+    cards = add("cards", _cards, "the cards of choose/; with --key what the planner says of each strategy of the key")
+    cards.add_argument("--key", action="store_true")
 
     check = add("check", _check, "beside what runs measured")
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
@@ -171,10 +184,11 @@ def _fabric(arguments: argparse.Namespace, nodes: int) -> float:
 
 
 def _as_json(line: Submission, prediction: Prediction | None) -> dict[str, Any]:
+    about = {"run": f"{line.exercise.name}: {line.short}", "place": line.place, "must_do": line.contains(MUST_DO)}
+    about["gpus"] = line.count("nodes") * line.count("gpus-per-node")
     if not prediction:
-        return {"run": f"{line.exercise.name}: {line.short}", "verdict": "not planned", "reason": NOT_SIMULATED}
-    return {
-        "run": f"{line.exercise.name}: {line.short}",
+        return about | {"verdict": "not planned", "reason": NOT_SIMULATED}
+    return about | {
         **prediction.figures,
         "optimizer_steps": prediction.workload.steps,
         "steps_per_epoch": prediction.workload.steps_per_epoch,
@@ -190,12 +204,15 @@ def _as_json(line: Submission, prediction: Prediction | None) -> dict[str, Any]:
 
 
 def _ranked(arguments: argparse.Namespace) -> str:
-    given = {one.name: getattr(arguments, one.name) for one in fields(Question)} | {"model": _model(arguments.model)}
+    given = {one.name: getattr(arguments, one.name, None) for one in fields(Question)} | {
+        "model": _model(arguments.model)
+    }
+    given["asked"] = arguments.model if "/" in arguments.model and not Path(arguments.model).exists() else ""
     given["fabric_gb_per_s"] = _fabric(arguments, arguments.nodes)
     question = Question(**{name: value for name, value in given.items() if value is not None})
     ranked = rank(question)
     if arguments.format == "text":
-        return answer.text(question, ranked, arguments.all, arguments.ranges)
+        return answer.text(question, ranked, arguments.all)
     return (answer.as_json if arguments.format == "json" else answer.as_csv)(question, ranked)
 
 
@@ -203,7 +220,7 @@ def _model(given: str) -> str:
     """A folder or a file, a shape's name, or a name on the hub, whose config.json is then in the hub's cache."""
     if (path := Path(given).absolute()).exists():
         return str(path.parent if path.name == "config.json" else path)
-    name = hub_names().get(given) or short_name(given).lower()
+    name = hub_names().get(base_name(given)) or base_name(short_name(given))
     if name == "tiny" or name in SHAPES or "/" not in given:
         return name
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
@@ -212,6 +229,21 @@ def _model(given: str) -> str:
         get_hf_file_metadata(hf_hub_url(given, "config.json"), timeout=2)  # asks once; the download for half a minute
         hf_hub_download(given, "config.json", etag_timeout=2)
     return given
+
+
+def _day(arguments: argparse.Namespace) -> str:
+    runs_of = {}
+    for folder in (folder for slot in room.slots(arguments.day) for folder in slot.exercises):
+        asked = argparse.Namespace(**vars(arguments) | {"what": [folder.name], "list": None, "total": False})
+        asked.format = "json"
+        found = json.loads(_lines(asked))["runs"]
+        runs_of[folder.name] = [run for run in found if run["must_do"] and "total_runtime_s" in run]
+    per_node = named(arguments.gpu, arguments.node_gib).per_node
+    return room.text(arguments.day, room.Room(arguments.groups, arguments.gpus, per_node), runs_of)
+
+
+def _cards(arguments: argparse.Namespace) -> str:
+    return choice.key_table() if arguments.key else choice.cards_table()
 
 
 # ---- beside what was measured ----
@@ -241,7 +273,9 @@ def _check(arguments: argparse.Namespace) -> str:
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read(file, {})]
-    models = [shape for name in SHAPES if not name.startswith("tiny") for shape in ranking.shapes_of(name)]
-    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *models])
+    names = [name for name in SHAPES if not name.startswith("tiny")]
+    usual = [shape for length in ranking.KEPT_LENGTHS for name in names for shape in ranking.shapes_of(name, length)]
+    packed = [shape for name in names for shape in ranking.packed_shapes_of(name)]
+    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *usual, *packed])
     constants.save(measured.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tools import plots
@@ -11,8 +12,9 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.page.curves import OVER, charts
+from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
-from tools.tables.labels import blank_tables, tiny_view
+from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs
 from workshop.record.plural import counted
 
@@ -112,7 +114,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     number = arguments.table
     table = next((table for table in blank_tables(exercise) if table.number == number), None)
     if table and arguments.tiny:
-        table = tiny_view(table)
+        table = replace(table, tiny=True, caption=f"{table.caption}\n{TINY_LINE}")
     columns = table.header[table.label_columns :] if table else []
     column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
     if column not in columns:

@@ -20,8 +20,8 @@ import pandas as pd
 
 from tools.commands.options import single_run
 from tools.errors import LogError
-from tools.logs.figures import read_source
 from tools.logs.run import Run
+from tools.logs.sources import summary
 from workshop.record.gpu_time import merged, shares
 from workshop.record.printable import markdown, one_line
 from workshop.record.safe_open import read_plain
@@ -148,7 +148,7 @@ def _column(run: Run, trace: Trace) -> dict[str, str]:
 
 def _unprofiled_ms(run: Run, trace: Trace) -> str:
     """Median of the steps that the profiler did not slow down, without the warm-up."""
-    warmup = read_source(run, "summary.json").get("warmup_steps", 0)
+    warmup = summary(run).get("warmup_steps", 0)
     steps = run.steps
     times_s = [] if steps is None else steps.step_time_s[(steps.step > warmup) & (steps.step < trace.first)].tolist()
     return f"{1000 * median(times_s):,.1f}" if times_s else "not measured"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several, single_run
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, OF_ONE_RUN, Figure, figure
+from tools.logs.figures import OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
@@ -100,7 +100,7 @@ def _is_folder(experiment: str) -> bool:
 
 def _print_summary(run: Run) -> None:
     for name, parts in _SUMMARY.items():
-        figures = [(FIGURES[one], figure(run, one), words) for one, words in parts]
+        figures = [(OF_ONE_RUN[one], figure(run, one), words) for one, words in parts]
         told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")

@@ -266,6 +266,6 @@ def _print_next(submissions: list[Submission], logs: Path) -> None:
     commands = {}
     for line in submissions:
         name = line.file.stem.split("_")[0]
-        exercise = name if find_exercise(name, "tables.toml", ROOT) else line.exercise.name
+        exercise = name if find_exercise(name, "tables.py", ROOT) else line.exercise.name
         commands[f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if line.tiny else ''}"] = None
     print("\n".join(commands))

@@ -1,68 +1,66 @@
-"""The figures of a run. Each is a line of figures.csv: its name, where it is read, how tables name and show it.
+"""The figures of a run, each defined once: its name, how it is read, how tables name and show it, what it is.
 
-A source is a function that reads one kind of file: from a run to figures by key. It raises UnavailableError, with the
-words a cell shows, where none of its figures can exist; a figure that it merely lacks it leaves out. A damaged file is
-a LogError and costs all figures of that source. In place of a figure there may be an UnavailableError, too.
+Its function gives a run's figure: None where the run lacks it, or an UnavailableError with the words that a cell shows
+instead; tools/logs/sources.py reads the files. A damaged file is a LogError and costs all figures that are from it.
 """
 
 from __future__ import annotations
 
-import csv
-import math
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import fmean, median, stdev
+from statistics import median, stdev
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, mfu
-from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
-from workshop.record import nccl_log
-from workshop.record.safe_open import read_plain
-from workshop.record.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
+from tools.logs.sources import (
+    attempts_sum,
+    counted_traffic,
+    cpu_memory,
+    cpu_pss,
+    energy,
+    evaluations,
+    fabric,
+    gpu_memory,
+    gpu_power,
+    gpu_summary,
+    predicted_traffic,
+    resumed_step,
+    state_before_fault,
+    steps,
+    summary,
+    timers,
+    utilisation,
+)
 
-Found = Mapping[str, Any]
-_COMPARISON = "comparison"  # as a source: the figure compares runs (tools/tables/comparisons.py)
-A_WORD, _YES_OR_NO = "a word", "yes or no"  # in place of decimals
-_EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
-_POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
-
-# To the end of the line: a part that another rank's output runs into is not that part.
-_TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
-_TIMER = re.compile(rb"(\w+): ([\d.]+)")
-_EVALUATION = re.compile(rb"'eval_samples_per_second': '?(\d+(?:\.\d+)?)")
+A_WORD, YES_OR_NO = "a word", "yes or no"  # in place of decimals
+MIB_PER_GB = 1e9 / 2**20
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Figure:
-    """A line of figures.csv.
+    """A figure of a run.
 
     Attributes:
-        name: in tables.toml, `--figures`, csv and page.
-        unit: named by its labels; "" for none.
-        decimals: digits after the point; "yes or no"; "a word", which its source says in place of a figure.
-        source, key, divisor: in the file "run.json:model.parameters/1e6", or "comparison" if it compares runs.
-        missing: what a cell shows where the source does not have it.
-        labels: of rows and columns that mean it; the first is its title.
+        name: in `--figures`, csv and page.
+        of: from a run to its figure.
+        title: of rows and columns that show it; `also` is another one.
+        unit: named by its title; "" for none.
+        decimals: digits after the point; YES_OR_NO; A_WORD, which is said in place of a figure.
+        missing: what a cell shows where the run lacks it.
         definition: one line: what it is and which file it is from.
+        std: of repeats the standard deviation, not the median.
     """
 
     name: str
-    unit: str
-    decimals: int | str
-    source: str
-    key: str
-    divisor: float
-    missing: str
-    labels: tuple[str, ...]
-    definition: str
-
-    @property
-    def title(self) -> str:
-        return self.labels[0] if self.labels else self.name.replace("_", " ")
+    of: Callable[..., Any]
+    title: str
+    also: str = ""
+    unit: str = ""
+    decimals: int | str = 0
+    missing: str = "not recorded"
+    definition: str = ""
+    std: bool = False
 
     def written(self, value: float | bool) -> str:
         """A figure as printed: thousands separators and the decimals, no unit."""
@@ -71,48 +69,313 @@ class Figure:
         return f"{value:,.{self.decimals}f}"
 
 
-def _figure(line: dict[str, str]) -> Figure:
-    source, key, divisor = re.fullmatch(r"([^:]+)(?::(.+?)(?:/([\d.e]+))?)?", line["source"]).groups()
-    decimals = line["decimals"] if line["decimals"] in (A_WORD, _YES_OR_NO) else int(line["decimals"])
-    labels = tuple(line["labels"].split("; ")) if line["labels"] else ()
-    own = {"source": source, "key": key, "divisor": float(divisor or 1), "decimals": decimals, "labels": labels}
-    return Figure(**line | own)
+def _over(value: float | None, divisor: float) -> float | None:
+    return None if value is None else value / divisor
 
 
-with Path(__file__).with_name("figures.csv").open(encoding="utf-8", newline="") as _file:
-    FIGURES = {one.name: one for one in map(_figure, csv.DictReader(_file))}
-OF_ONE_RUN = {name: one for name, one in FIGURES.items() if one.source != _COMPARISON}
+# fmt: off
+_FIGURES = [
+    Figure("train_loss", lambda run: summary(run).get("train_loss"), "Train Loss (mean)", decimals=4,
+        missing="no train_loss",
+        definition="the loss of training, mean over all steps, not the last one printed: the Trainer's train_loss "
+                  "(summary.json or train.out)"),
+    *(Figure(f"eval_loss_{epoch}", lambda run, epoch=epoch: evaluations(run).get(f"eval_loss_{epoch}"),
+        f"Eval Loss (Epoch {epoch})", decimals=4, missing="no eval",
+        definition=f"eval_loss of the evaluation after epoch {epoch} (summary.json or train.out)")
+        for epoch in (1, 2, 3)),
+    Figure("eval_loss_final", lambda run: evaluations(run).get("eval_loss_final"), "Eval Loss (final)",
+        also="Held-out loss", decimals=4, missing="no eval",
+        definition="eval_loss of the evaluation after the last epoch (summary.json or train.out)"),
+    Figure("samples_per_second", lambda run: summary(run).get("train/samples_per_second"), "Samples/s",
+        unit="samples/s", decimals=2, missing="no step times",
+        definition="training examples per second over all GPUs, from synchronised step times; without warm-up, "
+                  "evaluation and saving (summary.json, train/samples_per_second)"),
+    Figure("forward_ms", lambda run: timers(run).get("fwd"), "Forward (ms)", unit="ms", decimals=1, missing="no timers",
+        definition="forward passes of a step's micro-batches: median of DeepSpeed's timer fwd after the warm-up, on "
+                  "rank 0 (train.out, TIMERS=true)"),
+    Figure("backward_ms", lambda run: timers(run).get("bwd"), "Backward (ms)", unit="ms", decimals=1,
+        missing="no timers",
+        definition="backward passes of a step's micro-batches: median of DeepSpeed's timer bwd after the warm-up, on "
+                  "rank 0 (train.out, TIMERS=true)"),
+    Figure("reduce_ms", lambda run: timers(run).get("bwd_allreduce"), "Reduce gradients (ms)", unit="ms", decimals=1,
+        missing="no timers",
+        definition="the end of the backward passes, in which the last gradients are reduced and offloaded: median of "
+                  "DeepSpeed's timer bwd_allreduce after the warm-up, on rank 0 (train.out, TIMERS=true)"),
+    Figure("update_ms", lambda run: timers(run).get("step"), "Update (ms)", unit="ms", decimals=1, missing="no timers",
+        definition="everything after the backward passes: search for overflow, norm, optimizer, new weights: median "
+                  "of DeepSpeed's timer step after the warm-up, on rank 0 (train.out, TIMERS=true)"),
+    Figure("optimizer_ms", lambda run: timers(run).get("optimizer_step"), "Optimizer (ms)", unit="ms", decimals=1,
+        missing="no timers",
+        definition="part of the update: the optimizer and its copies: median of DeepSpeed's timer optimizer_step "
+                  "after the warm-up, on rank 0 (train.out, TIMERS=true)"),
+    Figure("steps_per_second", lambda run: summary(run).get("train/steps_per_second"), "Steps/sec", unit="steps/s",
+        decimals=3, missing="no step times",
+        definition="optimizer steps per second, from synchronised step times (summary.json, train/steps_per_second)"),
+    Figure("eval_samples_per_second", lambda run: summary(run).get("eval_samples_per_second"), "Evaluation samples/s",
+        unit="samples/s", decimals=2, missing="no eval",
+        definition="the Trainer's, mean over the evaluations (summary.json or train.out); key "
+                  "`eval_samples_per_second`"),
+    Figure("steps_per_epoch", lambda run: run.record.steps_per_epoch, "Steps per Epoch", missing="no steps_per_epoch",
+        definition="ceil(examples / (micro-batch x GPUs x accumulation)) (run.json, steps_per_epoch)"),
+    Figure("gpu_utilization_percent", lambda run: gpu_summary(run).get("avg_gpu_util_%"), "GPU Utilization (%)",
+        unit="%", decimals=1, missing="no summary",
+        definition="mean over all samples of all ranks during training, zeros included (summary.json, avg_gpu_util_%)"),
+    Figure("exact_match_percent", lambda run: summary(run).get("exact_match"), "Exact Match (%)",
+        also="Held-out, exact match (%)", unit="%", decimals=2, missing="no EM/F1",
+        definition="official SQuAD v1.1 score of greedy answers (summary.json); key `exact_match`"),
+    Figure("f1_percent", lambda run: summary(run).get("f1"), "F1 (%)", also="Held-out, F1 (%)", unit="%", decimals=2,
+        missing="no EM/F1",
+        definition="official SQuAD v1.1 F1 of greedy answers (summary.json); key `f1`"),
+    Figure("train_exact_match_percent", lambda run: summary(run).get("train_exact_match"),
+        "Training questions, exact match (%)", unit="%", decimals=2, missing="no EM/F1",
+        definition="the exact match of training questions (summary.json, GENERATE_TRAIN_SIZE); key "
+                  "`train_exact_match`"),
+    Figure("train_f1_percent", lambda run: summary(run).get("train_f1"), "Training questions, F1 (%)", unit="%",
+        decimals=2, missing="no EM/F1",
+        definition="the F1 of training questions (summary.json, GENERATE_TRAIN_SIZE); key `train_f1`"),
+    Figure("examples_trained", lambda run: steps(run).get("examples"), "Examples", missing="no step times",
+        definition="training examples in all steps; an example in two epochs counts twice (steps.csv, samples)"),
+    Figure("optimizer_steps", lambda run: steps(run).get("steps"), "Optimizer steps", missing="no step times",
+        definition="updates of the weights (steps.csv)"),
+    Figure("time_in_steps_s", lambda run: steps(run).get("time_s"), "Time in steps (s)", unit="s",
+        missing="no step times",
+        definition="sum of all step times, without evaluation and saving (steps.csv)"),
+    Figure("compilation_s", lambda run: steps(run).get("compilation_s"), "Compilation (s)", unit="s", decimals=1,
+        missing="no step times",
+        definition="what the warm-up steps take longer than as many later ones (steps.csv; summary.json, "
+                  "warmup_steps)"),
+    Figure("second_loss", lambda run: steps(run).get("second_loss"), "Loss after one step", decimals=4,
+        missing="no step times",
+        definition="training loss of the second step, so after one update (steps.csv)"),
+    Figure("last_loss", lambda run: steps(run).get("last_loss"), "Train loss (last tenth)", decimals=4,
+        missing="no step times",
+        definition="training loss, mean over the last tenth of the steps (steps.csv)"),
+    Figure("positions_trained", lambda run: steps(run).get("positions"), "Positions trained", missing="no step times",
+        definition="tokens in all steps, padding included (steps.csv, tokens)"),
+    Figure("peak_gpu_mib", lambda run: gpu_memory(run).get("peak_mib"), "Peak GPU Memory (MiB)", unit="MiB",
+        missing="no GPU log",
+        definition="largest memory.used of any GPU of any node (gpu_memory*.csv)"),
+    Figure("mean_gpu_mib", lambda run: gpu_memory(run).get("mean_mib"), "Mean GPU Memory (MiB)", unit="MiB",
+        missing="no GPU log",
+        definition="mean memory.used over all samples of all GPUs, from the start to the end of the job "
+                  "(gpu_memory*.csv)"),
+    Figure("mean_gpu_gb", lambda run: _over(gpu_memory(run).get("mean_mib"), MIB_PER_GB), "Mean GPU Memory (GB)",
+        unit="GB", decimals=2, missing="no GPU log",
+        definition="mean memory.used over all samples of all GPUs, from the start to the end of the job, in 10^9 "
+                  "bytes (gpu_memory*.csv)"),
+    Figure("min_gpu_mib", lambda run: gpu_memory(run).get("min_mib"), "Minimum GPU Memory (MiB)", unit="MiB",
+        missing="no GPU log",
+        definition="smallest memory.used of any GPU (gpu_memory*.csv)"),
+    Figure("mean_power_w", lambda run: gpu_power(run).get("mean_w"), "Mean GPU Power (W)", unit="W",
+        missing="not logged",
+        definition="mean power.draw of a GPU while the timed steps ran, a sample a second (gpu_memory*.csv; "
+                  "summary.json, timed_start and timed_end)"),
+    Figure("peak_power_w", lambda run: gpu_power(run).get("peak_w"), "Peak GPU Power (W)", unit="W",
+        missing="not logged",
+        definition="largest power.draw of any GPU, each a mean of about a second (gpu_memory*.csv)"),
+    Figure("energy_j", lambda run: energy(run).get("energy_j"), "Energy (J)", unit="J", missing="not logged",
+        definition="joules of all GPUs in the steps after the warm-up, by NVML's counter; none below 10 s "
+                  "(summary.json, energy_j)"),
+    Figure("real_tokens_per_joule", lambda run: energy(run).get("real_tokens_per_joule"), "Real tokens per joule",
+        decimals=1, missing="not logged",
+        definition="tokens of these steps that are not padding, over their joules (summary.json, "
+                  "real_tokens_per_joule)"),
+    Figure("peak_cpu_mib", lambda run: cpu_memory(run).get("peak_mib"), "Peak CPU Memory, RSS (MiB)", unit="MiB",
+        missing="no CPU log",
+        definition="peak of the processes' summed RSS on the node with the most; shared pages count once per process "
+                  "(cpu_memory*.txt, psrecord)"),
+    Figure("mean_cpu_mib", lambda run: cpu_memory(run).get("mean_mib"), "Mean CPU Memory, RSS (MiB)", unit="MiB",
+        missing="no CPU log",
+        definition="mean of the processes' summed RSS (cpu_memory*.txt)"),
+    Figure("peak_cpu_pss_mib", lambda run: cpu_pss(run).get("peak_mib"), "Peak CPU Memory, PSS (MiB)", unit="MiB",
+        missing="no PSS log",
+        definition="peak proportional set size on the node with the most; shared pages count once (cpu_pss*.txt)"),
+    Figure("mean_cpu_pss_mib", lambda run: cpu_pss(run).get("mean_mib"), "Mean CPU Memory, PSS (MiB)", unit="MiB",
+        missing="no PSS log",
+        definition="mean proportional set size (cpu_pss*.txt)"),
+    Figure("train_runtime_s", lambda run: summary(run).get("train_runtime_s"), "Train Runtime (s)", unit="s",
+        decimals=1, missing="no train_runtime",
+        definition="the Trainer's train_runtime, with evaluation and saving between the epochs (summary.json, "
+                  "train_runtime_s; train.out, train_runtime)"),
+    Figure("total_runtime_s", lambda run: None if run.state == "running" else run.runtime_s, "Total Runtime (s)",
+        unit="s", missing="no valid end_time",
+        definition="whole job, start_time to end_time: loading, training, evaluation, saving (run.json)"),
+    Figure("world_size", lambda run: run.record.world_size, "Total GPUs", missing="no world_size",
+        definition="training processes, one per GPU (run.json, world_size)"),
+    Figure("trainer_samples_per_second", lambda run: summary(run).get("train_samples_per_second"),
+        "Trainer's samples/s", unit="samples/s", decimals=2, missing="no train_runtime",
+        definition="the Trainer's own: training examples over the whole runtime: warm-up, evaluation and saving "
+                  "count too (summary.json or train.out, train_samples_per_second)"),
+    Figure("trainer_steps_per_second", lambda run: summary(run).get("train_steps_per_second"), "Trainer's steps/s",
+        unit="steps/s", decimals=3, missing="no train_runtime",
+        definition="the Trainer's own: optimizer steps over the whole runtime: warm-up, evaluation and saving count "
+                  "too (summary.json or train.out, train_steps_per_second)"),
+    Figure("mean_gpu_at_step_end_gb", lambda run: _over(gpu_summary(run).get("avg_mem_total_MB"), MIB_PER_GB),
+        "GPU Memory at step end (GB)", unit="GB", decimals=2, missing="no summary",
+        definition="memory in use on the device at the end of every training step, mean over steps and ranks "
+                  "(summary.json, avg_mem_total_MB, which are MiB)"),
+    Figure("num_layers", lambda run: run.settings.get("num_layers"), "Num Layers", missing="no NUM_LAYERS",
+        definition="NUM_LAYERS (run.json, settings.num_layers)"),
+    Figure("batch_size", lambda run: run.settings.get("batch_size"), "Per-GPU Batch", missing="no BATCH_SIZE",
+        definition="BATCH_SIZE, per GPU (run.json, settings.batch_size)"),
+    Figure("parameters_millions", lambda run: _over(run.record.model.parameters, 1e6), "Total Params (M)", unit="M",
+        decimals=1, missing="no model",
+        definition="parameters of the model, in millions (run.json, model.parameters)"),
+    Figure("trained_millions", lambda run: _over(run.record.model.trained_parameters, 1e6), "Trained parameters (M)",
+        unit="M", decimals=2, missing="no model",
+        definition="parameters that have gradients and states, in millions (run.json, trained_parameters)"),
+    Figure("weights_mib", lambda run: run.record.sharding.weights_mib, "Weights (MiB)", unit="MiB", decimals=2,
+        definition="what the fullest rank holds of the model's parameters after the first forward pass (run.json, "
+                  "sharding.weights_mib)"),
+    Figure("gradients_mib", lambda run: run.record.sharding.gradients_mib, "Gradients (MiB)", unit="MiB", decimals=2,
+        definition="what the same rank holds of their gradients; with DeepSpeed between two micro-batches (run.json, "
+                  "sharding.gradients_mib)"),
+    Figure("optimizer_states_mib", lambda run: summary(run).get("optimizer_states_mib"), "Optimizer states (MiB)",
+        unit="MiB", decimals=2,
+        definition="what the same rank's optimizer keeps: Adam's two moments, and with mixed precision or ZeRO "
+                  "DeepSpeed's fp32 copy of the weights (run.json, sharding.optimizer_states_mib; older runs: "
+                  "summary.json)"),
+    Figure("states_mib", lambda run: run.record.sharding.states_mib, "States (MiB)", unit="MiB", decimals=2,
+        definition="weights, gradients and optimizer states together that the fullest rank holds, in GPU or CPU "
+                  "memory (run.json, sharding.states_mib)"),
+    Figure("flops_per_step_tflop", lambda run: _over(run.record.flops_per_gpu_per_step, 1e12),
+        "FLOPs per GPU per Step (TFLOP)", unit="TFLOP", decimals=2, missing="no FLOPs",
+        definition="10^12 floating-point operations of the matrix products of one GPU in one step, forward and "
+                  "backward, from the shapes (run.json, flops_per_gpu_per_step)"),
+    Figure("allreduce_gb_per_s", lambda run: fabric(run).get("allreduce_gb_per_s"), "AllReduce BW (GB/s)", unit="GB/s",
+        decimals=2, missing="no fabric check",
+        definition="bus bandwidth of the all-reduce of the largest message over all GPUs as one world, before "
+                  "training (nccl.log)"),
+    Figure("step_time_ms", lambda run: summary(run).get("step_time_ms"), "Step time (ms)", unit="ms", decimals=1,
+        missing="no step times",
+        definition="1000 / optimizer steps per second (summary.json, train/steps_per_second)"),
+    Figure("median_tokens_per_second", lambda run: summary(run).get("train/median_tokens_per_second"), "Tokens/s",
+        unit="tokens/s", missing="no step times",
+        definition="median over the steps of tokens of all GPUs / step time, warm-up steps left out (summary.json); "
+                  "key `train/median_tokens_per_second`"),
+    Figure("peak_allocated_mib", lambda run: gpu_summary(run).get("peak_mem_alloc_mib"), "Peak allocated (MiB)",
+        unit="MiB",
+        definition="peak memory of PyTorch's tensors (allocated, not reserved), largest rank (summary.json, "
+                  "peak_mem_alloc_mib)"),
+    Figure("peak_allocated_gb", lambda run: _over(gpu_summary(run).get("peak_mem_alloc_mib"), MIB_PER_GB),
+        "Peak allocated (GB)", unit="GB", decimals=2,
+        definition="peak memory of PyTorch's tensors (allocated, not reserved), largest rank, in 10^9 bytes "
+                  "(summary.json, peak_mem_alloc_mib)"),
+    Figure("peak_reserved_mib", lambda run: gpu_summary(run).get("peak_mem_reserved_mib"), "Peak reserved (MiB)",
+        unit="MiB",
+        definition="peak memory that PyTorch's allocator held, used or not, largest rank (summary.json, "
+                  "peak_mem_reserved_mib)"),
+    Figure("real_tokens_per_second", lambda run: summary(run).get("train/real_tokens_per_second"), "Real tokens/s",
+        unit="tokens/s", missing="no step times",
+        definition="tokens per second that are not padding, over all GPUs, without warm-up, evaluation and saving "
+                  "(summary.json, train/real_tokens_per_second)"),
+    Figure("tokens_per_second", lambda run: summary(run).get("train/tokens_per_second"), "Padded tokens/s",
+        unit="tokens/s", missing="no step times",
+        definition="tokens per second, padding included (summary.json, train/tokens_per_second)"),
+    Figure("mfu_percent", lambda run: utilisation(run).get("mfu_percent"), "MFU (%)", unit="%", decimals=1,
+        missing="no step times",
+        definition="model FLOPs utilisation: (6 x parameters + 12 x layers x attention size x row length) x tokens/s "
+                  "with padding, less the head's operations where no logits were computed, over the GPUs' data "
+                  "sheet peak; a frozen parameter counts 4 times, not 6 (run.json, summary.json, tools/logs/mfu.py)"),
+    Figure("mfu_by_convention_percent", lambda run: utilisation(run).get("mfu_by_convention_percent"),
+        "MFU by the convention (%)", unit="%", decimals=1, missing="no step times",
+        definition="the same, as if logits had been computed at every position"),
+    Figure("examples_per_step", lambda run: summary(run).get("examples_per_step"), "Examples per step",
+        missing="no step times",
+        definition="training examples in an optimizer step, mean; a packed row holds several (summary.json, "
+                  "train/samples_per_second / train/steps_per_second)"),
+    *(Figure(kind.replace("-", "_") + "s", lambda run, kind=kind: counted_traffic(run).get(kind), kind.capitalize(),
+        missing="not counted",
+        definition=f"{kind} calls of a rank in one optimizer step, small ones too, but none in a group of one rank "
+                  "(collectives.csv)") for kind in ("all-reduce", "all-gather", "reduce-scatter")),
+    Figure("sends", lambda run: counted_traffic(run).get("send"), "Sends", missing="not counted",
+        definition="sends to one other rank in one optimizer step, of the rank with the most (collectives.csv)"),
+    Figure("other_collectives", lambda run: counted_traffic(run).get("other"), "Other collectives",
+        missing="not counted",
+        definition="all other collective calls of a rank in one optimizer step"),
+    Figure("sent_mib", lambda run: counted_traffic(run).get("sent_mib"), "Sent per rank (MiB)",
+        unit="MiB", decimals=2, missing="not counted",
+        definition="MiB that a rank sends in the step: message x (n-1)/n per call, twice that for an all-reduce, in "
+                  "a ring of n ranks (collectives.csv)"),
+    Figure("sent_between_nodes_mib", lambda run: counted_traffic(run).get("between_nodes_mib"),
+        "Between two nodes (MiB)", unit="MiB", decimals=2, missing="not counted",
+        definition="MiB that one node sends to the next in the step; for a run on one node, each half of its ranks "
+                  "counts as a node (collectives.csv)"),
+    Figure("predicted_sent_mib", lambda run: predicted_traffic(run).get("sent_mib"), "Predicted (MiB)",
+        unit="MiB", decimals=2, missing="no parameters",
+        definition="MiB that a rank should send by the ZeRO paper's formulas, or further/dimensions/'s "
+                  "(tools/logs/dimension_traffic.py), from the sizes in run.json"),
+    Figure("predicted_bubble_percent", lambda run: _over(run.record.sharding.bubble, 0.01), "Predicted bubble (%)",
+        unit="%", decimals=1, missing="no pipeline",
+        definition="share of a step in which a rank of a pipeline waits, by its schedule's formula, if all stages "
+                  "take equally long (run.json, sharding.bubble)"),
+    Figure("fullest_expert", lambda run: run.record.sharding.fullest_expert, "Fullest expert (x mean)", decimals=2,
+        missing="no experts",
+        definition="tokens of the expert with the most over the mean of its layer, in the counted step and the most "
+                  "unequal layer (run.json, sharding.fullest_expert)"),
+    Figure("fullest_rank", lambda run: run.record.sharding.fullest_rank, "Fullest rank (x mean)", decimals=3,
+        missing="no experts",
+        definition="tokens that the experts of each layer's fullest rank compute, over the mean of the ranks, summed "
+                  "over the layers of the counted step (run.json, sharding.fullest_rank)"),
+    Figure("stage_imbalance", lambda run: run.record.sharding.imbalance, "Largest stage (x mean)", decimals=2,
+        missing="no pipeline",
+        definition="work of the rank with the most, head and embedding included, over the mean of all ranks "
+                  "(run.json, sharding.imbalance)"),
+    *(Figure(f"shards_{part}", lambda run, part=part: getattr(run.record.sharding, part),
+        f"{part.removesuffix('s').capitalize()} sharding", decimals=YES_OR_NO, missing="no sharding record",
+        definition=f"each rank holds only a part of the {part} in a run of the method on several GPUs (run.json, "
+                  f"sharding.{part}, observed in the run)") for part in ("parameters", "gradients", "optimizer")),
+    Figure("cpu_offload", lambda run: run.record.sharding.cpu_offload, "CPU offload", decimals=YES_OR_NO,
+        missing="no sharding record",
+        definition="a run with states in CPU memory between their uses completed (run.json, sharding.cpu_offload, "
+                  "observed in the run)"),
+    Figure("unchanged_model", lambda run: run.unchanged_model, "No model-code change", decimals=YES_OR_NO,
+        definition="a run of the method had a model with classes of PyTorch and transformers only (run.json, "
+                  "sharding.own_modules, observed in the run)"),
+    Figure("hf_trainer", lambda run: run.hf_trainer, "Works with HF Trainer", decimals=YES_OR_NO,
+        definition="a run of the method used transformers' Trainer or a subclass (run.json, trainer_classes, "
+                  "observed in the run)"),
+    Figure("fault_state", lambda run: state_before_fault(run), "State recorded", decimals=A_WORD,
+        definition="end state of the attempt before the last one; for a run with one attempt, its end state "
+                  "(run.json, attempts)"),
+    Figure("steps_lost", lambda run: attempts_sum(run, "steps_lost"), "Steps lost",
+        definition="steps that were repeated after the checkpoint, in all attempts (run.json, attempts)"),
+    Figure("seconds_lost", lambda run: attempts_sum(run, "seconds_lost"), "Seconds lost", unit="s", decimals=1,
+        definition="from the last step of an attempt to the first new step, in all attempts (run.json, attempts)"),
+    Figure("resumed_step", lambda run: resumed_step(run), "Resumed from step",
+        definition="step of the checkpoint that the last attempt began with (run.json, attempts)"),
+    Figure("checkpoint_time_s", lambda run: summary(run).get("checkpoint_time_s"), "Checkpoint time (s)",
+        also="Stall per save (s)", unit="s", decimals=2, missing="no checkpoint",
+        definition="time that the training waits for a checkpoint, mean over the last attempt (summary.json, "
+                  "checkpoint_time_s)"),
+    Figure("checkpoint_last_time_s", lambda run: summary(run).get("checkpoint_last_time_s"), "Stall, last save (s)",
+        unit="s", decimals=2,
+        definition="time that the training waits for the last checkpoint (summary.json, checkpoint_last_time_s)"),
+    Figure("checkpoint_disk_time_s", lambda run: summary(run).get("checkpoint_disk_time_s"), "Until on disk (s)",
+        unit="s", decimals=2,
+        definition="time from the beginning of a save until its manifest is written, mean over the last attempt "
+                  "(summary.json, checkpoint_disk_time_s)"),
+    Figure("checkpoint_mib", lambda run: summary(run).get("checkpoint_mib"), "Checkpoint size (MiB)", unit="MiB",
+        missing="no checkpoint",
+        definition="size of the newest checkpoint (summary.json, checkpoint_mib)"),
+]
+# fmt: on
+OF_ONE_RUN = {figure.name: figure for figure in _FIGURES}
 
 
 def measure(run: Run, name: str) -> float | bool:
-    """A run's figure. Each is measured when it is asked for first, and each file is parsed once.
+    """A run's figure.
 
     Raises:
         UnavailableError: there is none; its text is what a cell shows.
         LogError: a file that it is from is damaged.
     """
-    asked = FIGURES[name]
-    value = read_source(run, asked.source).get(asked.key)
+    value = OF_ONE_RUN[name].of(run)
     if value is None:
-        raise UnavailableError(asked.missing)
+        raise UnavailableError(OF_ONE_RUN[name].missing)
     if isinstance(value, Exception):
         raise value
-    return value if asked.divisor == 1 else value / asked.divisor
-
-
-def read_source(run: Run, source: str) -> Found:
-    """All that a source has, by key; raises as `measure` does."""
-    if source not in run.parsed:
-        try:
-            if source in _OF_GPU and run.record.device == "cpu":
-                raise UnavailableError("no GPU")
-            run.parsed[source] = _SOURCES[source](run)
-        except (UnavailableError, LogError) as error:
-            run.parsed[source] = error
-    found = run.parsed[source]
-    if isinstance(found, Exception):
-        raise found
-    return found
+    return value
 
 
 def figure(run: Run, name: str) -> Any:
@@ -128,7 +391,7 @@ def shown(run: Run, name: str) -> str:
     if run.state != "completed":
         return run.outcome
     try:
-        return FIGURES[name].written(measure(run, name))
+        return OF_ONE_RUN[name].written(measure(run, name))
     except UnavailableError as missing:
         return str(missing)
     except LogError:
@@ -137,7 +400,7 @@ def shown(run: Run, name: str) -> str:
 
 def over_repeats(runs: Sequence[Run], name: str, std: bool = False) -> float | bool:
     """The median over runs that differ in REPEAT only, or their standard deviation. Raises as `measure` does."""
-    found, missing = [], UnavailableError(FIGURES[name].missing)
+    found, missing = [], UnavailableError(OF_ONE_RUN[name].missing)
     for run in runs:
         try:
             found.append(measure(run, name))
@@ -148,175 +411,3 @@ def over_repeats(runs: Sequence[Run], name: str, std: bool = False) -> float | b
     if std and len(found) == 1:
         raise UnavailableError("one run only")
     return stdev(found) if std else found[-1] if isinstance(found[-1], bool) else median(found)
-
-
-def _run_json(run: Run) -> Found:
-    """Facts, and the cost of faults in resumed runs; the state before a fault is a word, no number."""
-    attempts = run.record.attempts
-    lost = {name: [getattr(attempt, name) for attempt in attempts] for name in ("steps_lost", "seconds_lost")}
-    return {
-        **{one.key: run.fact(one.key) for one in FIGURES.values() if one.source == "run.json"},
-        "world_size": run.record.world_size,  # not what was asked for
-        "runtime_s": None if run.state == "running" else run.runtime_s,
-        "fault_state": UnavailableError(attempts[-1].state or "not recorded" if attempts else run.state),
-        "resumed_step": attempts[-1].resumed_step if attempts else UnavailableError("not resumed"),
-        **{name: None if None in numbers else sum(numbers) for name, numbers in lost.items()},
-    }
-
-
-def _summary(run: Run) -> Found:
-    """summary.json, with what is computed from it."""
-    found = {key: value for key, value in run.summary.items() if value is not None}
-    try:
-        found = typed(found, SUMMARY_RECORD)
-    except MistypedError as error:
-        raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
-    if (states_mib := run.record.sharding.optimizer_states_mib) is not None:
-        found["optimizer_states_mib"] = states_mib
-    steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))
-    if steps_per_second:
-        found["step_time_ms"] = 1000 / steps_per_second
-        found["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
-    return found
-
-
-def _evaluations(run: Run) -> Found:
-    """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
-    if not (losses := read_source(run, "summary.json").get("eval_loss")):
-        return {}
-    steps, per_epoch = run.settings.get("max_steps"), run.record.steps_per_epoch
-    last = min(len(losses), steps / per_epoch if steps and per_epoch else math.inf)
-    only = UnavailableError("1 epoch only" if last == 1 else f"{last:.3g} epochs only")
-    of_epochs = {f"eval_loss_{epoch}": losses[epoch - 1] if epoch <= last + _EPOCH_OFF else only for epoch in (1, 2, 3)}
-    return of_epochs | {"eval_loss_final": losses[-1]}
-
-
-def _steps(run: Run) -> Found:
-    if not (log := run.steps):
-        return {}
-    warmup = read_source(run, "summary.json").get("warmup_steps", 0)
-    first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
-    return {
-        "steps": float(log.step.max()),
-        "time_s": float(log.step_time_s.sum()),
-        "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
-        "positions": float(log.tokens.sum()),
-        "examples": None if log.samples is None else float(log.samples.sum()),
-        "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
-        "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
-    }
-
-
-def _steps_to_score(run: Run) -> Found:
-    """The step at which exact match reaches 48 %, on the line between two counts; untrained models answer nothing."""
-    by_step = read_source(run, "summary.json").get("exact_match_by_step", {})
-    try:
-        counts = sorted((typed(int(step), int), typed(percent, float)) for step, percent in by_step.items())
-    except ValueError:
-        raise LogError(run.folder / "summary.json", None, f"exact_match_by_step: {by_step}", "% by step") from None
-    step, percent = 0, 0.0
-    for next_step, next_percent in counts:
-        if next_percent >= 48:
-            return {"steps_to_48": step + (next_step - step) * (48 - percent) / (next_percent - percent)}
-        step, percent = next_step, next_percent
-    return {}
-
-
-def _timers(run: Run) -> Found:
-    if "train.out" not in run.files or not run.timed:
-        return {}
-    warmup = read_source(run, "summary.json").get("warmup_steps", 0)
-    parts_ms = read_timers(run.folder / "train.out").items()
-    return {name: median(times_ms[warmup:]) for name, times_ms in parts_ms if times_ms[warmup:]}
-
-
-def read_timers(path: Path | str) -> dict[str, list[float]]:
-    """DeepSpeed's name of each part of a step to its time (ms) in each step, in order; {} if DeepSpeed printed none.
-
-    With "wall_clock_breakdown" (TIMERS=true) rank 0 prints after each step, summed over the step's micro-batches:
-
-        [Rank 0] time (ms) | optimizer_step: 211.64
-        [Rank 0] time (ms) | fwd: 141.28 | bwd: 194.50 | bwd_inner: 132.07 | bwd_allreduce: 62.38 | step: 679.87
-
-    A name that ends in `_microstep` is of one micro-batch. To time a part DeepSpeed waits for the GPU, so nothing
-    overlaps and the sum is more than a step takes without timers. A line that is garbled or cut off is left out.
-    """
-    parts_ms: dict[str, list[float]] = {}
-    for line in _TIMERS.findall(read_plain(path)):
-        for name, time_ms in _TIMER.findall(line):
-            if not name.endswith(b"_microstep"):
-                parts_ms.setdefault(name.decode(), []).append(float(time_ms))
-    return parts_ms
-
-
-def evaluation_speeds(run: Run) -> list[float]:
-    """Examples per second of each evaluation, as the Trainer printed them into train.out."""
-    text = read_plain(run.folder / "train.out") if "train.out" in run.files else b""
-    return [float(speed) for speed in _EVALUATION.findall(text)]
-
-
-def _gpu_log(run: Run) -> Found:
-    """The mean is over the samples of all nodes."""
-    logs = read_source(run, "nvidia-smi").values()
-    return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
-
-
-def _power(run: Run) -> Found:
-    """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
-    samples = [
-        (log.start_s + time_s, watts)
-        for log in read_source(run, "nvidia-smi").values()
-        for time_s, watts in zip(log.time_s, log.watts, strict=False)
-        if not math.isnan(watts)
-    ]
-    found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
-    times = [read_source(run, "summary.json").get(name) for name in ("timed_start", "timed_end")]
-    if not (samples and all(times)):
-        return found
-    start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
-    timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
-    return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
-
-
-def _energy(run: Run) -> Found:
-    """Joules of the timed steps by NVML's counter."""
-    summary = read_source(run, "summary.json")
-    if summary.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
-        raise UnavailableError(f"under {LEAST_ENERGY_S} s")
-    return summary
-
-
-def _cpu_log(kind: str) -> Callable[[Run], Found]:
-    return lambda run: extremes([log.mib for log in read_logs(run, kind).values()], "empty CPU log")
-
-
-def _fabric(run: Run) -> Found:
-    if "nccl.log" not in run.files:
-        return {}
-    log = nccl_log.read(run.folder / "nccl.log")
-    if log.world_size != run.world_size:
-        raise UnavailableError(f"a world of {log.world_size}, not {run.world_size}")
-    return {"allreduce_gb_per_s": log.allreduce_gb_per_s}
-
-
-_OF_GPU = ("summary.json/gpu", "gpu_memory", "gpu_power", "energy")
-_SOURCES: dict[str, Callable[[Run], Found]] = {
-    "run.json": _run_json,
-    "summary.json": _summary,
-    "summary.json/gpu": lambda run: read_source(run, "summary.json"),
-    "computed": lambda run: read_source(run, "summary.json"),
-    "evaluations": _evaluations,
-    "steps.csv": _steps,
-    "answers": _steps_to_score,
-    "timers": _timers,
-    "nvidia-smi": lambda run: read_logs(run, "gpu_memory"),
-    "gpu_memory": _gpu_log,
-    "gpu_power": _power,
-    "energy": _energy,
-    "cpu_memory": _cpu_log("cpu_memory"),
-    "cpu_pss": _cpu_log("cpu_pss"),
-    "fabric": _fabric,
-    "collectives": communication.counted_traffic,
-    "predicted": communication.predicted_traffic,
-    "mfu": lambda run: mfu.utilisation(run, read_source(run, "summary.json")),
-}

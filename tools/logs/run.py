@@ -101,11 +101,17 @@ class Run:
         return is_tiny(self.settings.get("model_name") or "") or (width is not None and width <= _TINY_HIDDEN_SIZE)
 
     def fact(self, name: str) -> Any:
-        """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting."""
+        """A fact that tables select by: a property, a key of run.json (`sharding.parameters`), or a setting.
+
+        Raises:
+            AttributeError: there is none of this name.
+        """
         if hasattr(Run, name):
             return getattr(self, name)
         if hasattr(self.record, name.split(".")[0]):
             return attrgetter(name)(self.record)
+        if name not in SETTINGS:
+            raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
     def matches(self, where: Where) -> bool:
@@ -208,11 +214,6 @@ class Run:
 
 def _product(*factors: int | None) -> int | None:
     return math.prod(factors) if all(factors) else None
-
-
-def is_fact(name: str) -> bool:
-    """Whether tables can select by it."""
-    return hasattr(Run, name) or hasattr(RunRecord(), name.split(".")[0]) or name in SETTINGS
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tools.errors import LogError, UnavailableError
-from tools.logs.figures import OF_ONE_RUN, measure
+from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
 from tools.logs.live_run import look
 from tools.logs.run import Run, duration
 from workshop.record.printable import one_line
@@ -81,14 +81,24 @@ def links(entry: Entry, page_folder: Path) -> dict[str, str]:
 def figures(run: Run) -> tuple[dict[str, str], list[str]]:
     """Every figure that the run has, name to text; and what is wrong in which line of the logs that cost figures."""
     found, damaged = {}, []
-    for name, figure in OF_ONE_RUN.items():
+    for name, one in OF_ONE_RUN.items():
         try:
-            found[name] = figure.written(measure(run, name))
+            found[name] = one.written(measure(run, name))
         except UnavailableError:
             continue
         except LogError as error:
             damaged.append(str(error))
     return found, damaged
+
+
+def listed(run: Run, name: str) -> str:
+    """A figure in the list of runs; PyTorch's peak where nvidia-smi left no log."""
+    if run.state != "completed":
+        return ""
+    own, allocated = figure(run, name), figure(run, "peak_allocated_mib")
+    if name == "peak_gpu_mib" and own is None and allocated is not None:
+        return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
+    return shown(run, name)
 
 
 def settings(run: Run) -> dict[str, str]:

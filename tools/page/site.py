@@ -21,7 +21,7 @@ from typing import Any
 import jinja2
 
 from tools.errors import InputError
-from tools.logs.figures import FIGURES, shown
+from tools.logs.figures import OF_ONE_RUN
 from tools.logs.live_run import last_lines
 from tools.logs.run import Run, duration
 from tools.logs.runs import progress
@@ -89,7 +89,7 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
     pages.globals |= {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "counted": counted,
-        **{"known_figures": FIGURES, "shown": shown, "duration": duration},
+        **{"known_figures": OF_ONE_RUN, "listed_text": entries.listed, "duration": duration},
         "own_states": Counter(one.run.state for one in own),
         **{"own_count": len(own), "reference_count": len(found) - len(own), "owners": owners, "where": where},
     }

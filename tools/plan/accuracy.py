@@ -8,7 +8,7 @@ import json
 import statistics
 import textwrap
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from math import inf
 from pathlib import Path
@@ -16,26 +16,33 @@ from typing import Any
 
 from tools import plots
 from tools.errors import InputError
-from tools.logs.figures import figure as measured_figure
 from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
 from tools.plan.predict import Range, first_choice
 from workshop.record.printable import markdown
-
-_BUSY_PERCENT = 70
-_CLASSES = (f"GPU busy over {_BUSY_PERCENT} %", "GPU less busy", "CPU's optimizer")
+from workshop.settings.model_file import model_file
 
 
 def summary(cases: Sequence[Case]) -> str:
-    """A row per family, and rows over all: mean error in percent (the worst), over configurations."""
-    groups = _by_family(cases)
-    groups |= {f"all, {title}": [case for case in cases if _class(case) == title] for title in _CLASSES}
-    groups["all, limited by the host"] = [case for case in cases if case.predicted.parts.decided_by == "host"]
+    """A row per strategy, kind of GPU, model family and limit: mean error in percent (the worst), over configurations.
+
+    A step's error also has its sign: whether it is predicted too long (+) or too short on average.
+    """
+    kinds = {
+        "strategy": lambda case: case.workload.way.replace("none", "one GPU"),
+        "GPUs": lambda case: f"{case.workload.strategy.world_size} x {_gpu(case)}",
+        "family": lambda case: model_file(case.workload.shape["model_name"]).get("model_type", "simple-gpt"),
+        "limited by": lambda case: case.predicted.parts.decided_by,
+    }
+    groups = {f"{kind}: {name}": own for kind, of in kinds.items() for name, own in sorted(_grouped(cases, of).items())}
     groups["**all**"] = list(cases)
     rows = []
     for name, own in groups.items():
-        errors = [[case.error_percent(metric) for case in own if metric in case.measured] for metric in METRICS]
-        rows.append([name, str(len(own)), *(_mean_and_worst(found, 0) for found in errors)])
+        errors = {metric: [one.error_percent(metric) for one in own if metric in one.measured] for metric in METRICS}
+        cells = {metric: _mean_and_worst(found, 0) for metric, found in errors.items()}
+        if found := errors["step_time_s"]:
+            cells["step_time_s"] = f"{statistics.fmean(found):+.0f}; {cells['step_time_s']}"
+        rows.append([name, str(len(own)), *cells.values()])
     inside = []
     for metric in METRICS:
         held = [
@@ -67,7 +74,7 @@ def draw(cases: Sequence[Case], output: Path) -> None:
     with plots.figure(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
-            for number, (family, every) in enumerate(_by_family(cases).items()):
+            for number, (family, every) in enumerate(sorted(_grouped(cases, lambda case: case.family).items())):
                 marker = "o^"[number // 10]  # there are ten colours
                 own = [case for case in every if metric in case.measured]
                 predicted = [case.predicted.ranges[metric].expected for case in own]
@@ -81,18 +88,16 @@ def draw(cases: Sequence[Case], output: Path) -> None:
         plots.legend_below(drawn, axes, 5)
 
 
-def _by_family(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    families = sorted({case.family for case in cases})
-    return {family: [case for case in cases if case.family == family] for family in families}
+def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        found[of(case)].append(case)
+    return found
 
 
-def _class(case: Case) -> str:
-    """The class of the case's step. The CPU's optimizer is a class: nvidia-smi calls a GPU busy that waits for it."""
-    if case.workload.strategy.share_on_cpu:
-        return _CLASSES[2]
-    found = [measured_figure(run, "gpu_utilization_percent") for run in case.runs]
-    busy = statistics.median([value for value in found if value is not None] or [0]) > _BUSY_PERCENT
-    return _CLASSES[0 if busy else 1]
+def _gpu(case: Case) -> str:
+    """Emulated nodes are processes of one machine."""
+    return case.gpu.driver_name.split()[1] + ", emulated nodes" * (case.workload.nodes > 1)
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----

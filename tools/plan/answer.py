@@ -1,4 +1,7 @@
-"""The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV."""
+"""The answer to a question about a model: the first choice with its command, then a table; or JSON or CSV.
+
+Text has two digits and an interval, because a step is 10 % wrong on average; JSON and CSV have all digits.
+"""
 
 import json
 import shlex
@@ -7,23 +10,25 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, RUNG, Candidate, Question
 from tools.plan.constants import NOISE
-from tools.plan.predict import ALLOCATED_ERROR_PERCENT, Range
+from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
 from tools.plan.ranking import best_of_each
+from tools.plan.time_limits import SIGNAL_MINUTES
+from tools.plan.workload import EXAMPLES_PER_POSITION
 from workshop.record.plural import counted
 from workshop.record.printable import padded
+from workshop.settings.model_file import model_file
 
 WIDTH = 100
 _ROWS = 10
-# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
-_SIGNAL_MINUTES = 2
-_WORTH = 1.05  # times cheaper, from where on a choice that is close is named
-_TITLES = ("strategy", "rows", "ckpt", "GPU GiB", "CPU GiB", "tok/s/GPU", "GPU-h", "verdict")
+_TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
+_NUMBERS = range(2, 7)  # columns
+_LITTLE = 0.3  # of the frozen weights; the embedding and the head stay whole
 
 
-def text(question: Question, ranked: list[Candidate], every: bool = False, ranges: bool = False) -> str:
-    """Args: every: more than ten rows; ranges: intervals in place of expected values, without the CPU's memory."""
+def text(question: Question, ranked: list[Candidate], every: bool = False) -> str:
+    """Args: every: more than ten rows."""
     gpu, firsts = question.hardware, best_of_each(ranked)
     fabric = f", {question.fabric_gb_per_s:g} GB/s between nodes" if question.nodes > 1 else ""
     head = (
@@ -33,8 +38,8 @@ def text(question: Question, ranked: list[Candidate], every: bool = False, range
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
     shown = firsts if every else _selected(firsts, Path(question.config).name)
-    table = _table([_cells(one, question, ranges) for one in shown])
-    return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, shown, len(firsts))])
+    table = _table([_cells(one, question) for one in shown])
+    return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, ranked, shown, len(firsts))])
 
 
 def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
@@ -48,33 +53,85 @@ def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
 def _first(question: Question, ranked: list[Candidate]) -> str:
     """The first choice with its command, and what may be cheaper; or which memory is too small for all."""
     first = ranked[0]
-    found, verdict = first.prediction.ranges, first.prediction.verdict
+    verdict = first.verdict
     if verdict == "does not fit":
         adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
         fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
         return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
-    what = f"First: {first.name}, {_hours(first):,.2f} GPU-hours."
+    what = f"First: {first.name}, {_two_digits(_hours(first))} GPU-hours."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == EIGHT_BITS:
         what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
-    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) >= _WORTH:
+    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
-    minutes = ceil(found["total_runtime_s"].largest / 60) + _SIGNAL_MINUTES
-    asked = (f"--mem={ceil(first.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
-    parts = [_wrapped(what), _command(first.command(*asked))]
+    parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
     if local := first.without_slurm():
         parts += ["Without SLURM:", _command(local)]
+    if packed := _packed_rows(question, ranked):
+        parts += [_wrapped(packed[0]), _command(packed[1])]
     if first.config:
         file = Path(first.launcher).with_name(first.argument)
         parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
     return "\n\n".join(parts)
 
 
+def _why(question: Question, ranked: list[Candidate]) -> str:
+    """Why this row, which others are as fast, and what --batch decides."""
+    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.trains == ranked[0].trains]
+    first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
+    if not others:
+        why = ", and no other row does"
+    elif first.workload.plain:
+        why = f", shards and offloads nothing, and no row is surely faster (by {100 * SURELY_FASTER:.0f} %)"
+    elif first_s <= min(others_s):
+        why = " and is the fastest"
+    elif first.prediction.tight:
+        why = f"; memory is tight, and it needs the least of those within {100 * NOISE:.0f} % of the fastest"
+    else:
+        why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
+    rows = zip(others, others_s, strict=True)
+    equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
+    equal.pop(first.strategy, None)
+    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." * bool(equal)
+    batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
+    fits = "fits" if first.verdict == "fits" else "may fit"
+    return f"Why: it {fits}{why}.{alike} {batch}; with more a step costs less per row."
+
+
+def _sbatch(one: Candidate) -> str:
+    """The command to type, which asks for the largest prediction."""
+    minutes = ceil(one.prediction.ranges["total_runtime_s"].largest / 60) + SIGNAL_MINUTES
+    return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
+
+
+def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
+    """What the speed ladder's top rung gains over First, and its command; None where none of its rows fits."""
+    rows = [one for one in ranked if one.method == RUNG and one.verdict == "fits"]
+    if not rows or ranked[0].trains == "adapters":
+        return None
+    best = min(rows, key=lambda one: one.prediction.sort_key)
+    times = ranked[0].prediction.sort_key[1] / best.prediction.sort_key[1]
+    what = f"Packed rows: {best.name}, {times:.1f} times First's tokens/s, of full rows."
+    padding = 100 * (1 - 1 / (EXAMPLES_PER_POSITION * question.length))
+    return f"{what} SQuAD's rows are {padding:.0f} % padding: the others are slower by that share.", _sbatch(best)
+
+
 def _hours(one: Candidate) -> float:
     return one.prediction.ranges["gpu_hours"].expected
+
+
+def _two_digits(value: float) -> str:
+    """0.86, 4.4, 13, 2,800."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.{0 if rounded >= 10 else 1 if rounded >= 1 else 2}f}"
+
+
+def _interval(found: Range) -> str:
+    """Below and above the expected value in percent, rounded to 5."""
+    return " ".join(f"{5 * round(20 * (end / found.expected - 1)):+d}" for end in (found.least, found.largest))
 
 
 def _advice(question: Question, ranked: list[Candidate]) -> str:
@@ -92,46 +149,49 @@ def _advice(question: Question, ranked: list[Candidate]) -> str:
     return f"GPU memory is too small: more GPUs.{also}"
 
 
-def _cells(one: Candidate, question: Question, ranges: bool) -> dict[str, str]:
-    """By the titles of the columns."""
-
-    def written(value: Range, decimals: int) -> str:
-        least, expected, largest = (f"{end:,.{decimals}f}" for end in value)
-        return f"{least}-{largest}" if ranges else expected
-
-    cells = dict.fromkeys(_TITLES, "-") | {"rows": one.micro_batches, "ckpt": "yes" if one.checkpointing else ""}
+def _cells(one: Candidate, question: Question) -> list[str]:
+    """In the order of the titles."""
     # Layouts have long names.
-    cells |= {"strategy": one.strategy.replace(" x ", " ").replace(", interleaved", " int."), "verdict": "unknown"}
-    if found := one.prediction:
-        cells["GPU GiB"] = written(found.needed.times(1 / 1024), 1)
-        cells["CPU GiB"] = f"{found.least_cpu_gib:,.0f}"
-        cells["tok/s/GPU"] = written(found.ranges["tokens_per_second"].times(1 / question.gpus), 0)
-        cells["GPU-h"] = written(found.ranges["gpu_hours"], 0 if _hours(one) >= 100 else 2)
-        cells["verdict"] = f"no: {found.limit}" if found.limit else found.verdict
-    return {title: cell for title, cell in cells.items() if not (ranges and title == "CPU GiB")}
+    strategy = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
+    cells = [strategy, one.micro_batches + " ckpt" * one.checkpointing]
+    if not (found := one.prediction):
+        return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]
+    speed = found.ranges["tokens_per_second"]
+    memory = [f"{found.needed_mib / 1024:,.1f}", f"{found.least_cpu_gib:,.0f}"]
+    times = [_two_digits(speed.expected / question.gpus), _two_digits(_hours(one)), _interval(speed)]
+    verdict = f"no: {found.limit}" if found.limit else found.verdict
+    return [*cells, *memory, *times, found.parts.decided_by, verdict]
 
 
-def _table(rows: list[dict[str, str]]) -> str:
+def _table(rows: list[list[str]]) -> str:
     """In Markdown, with columns of one width; numbers to the right."""
-    numbers = range(3, len(rows[0]) - 1)
-    head, *cells = padded([list(rows[0]), *(list(row.values()) for row in rows)], right=numbers)
-    under = ["-" * (len(title) - 1) + (":" if place in numbers else "-") for place, title in enumerate(head)]
+    head, *cells = padded([list(_TITLES), *rows], right=_NUMBERS)
+    under = ["-" * (len(title) - 1) + (":" if place in _NUMBERS else "-") for place, title in enumerate(head)]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, under, *cells))
 
 
-def _notes(question: Question, shown: list[Candidate], number: int) -> str:
+def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], number: int) -> str:
     gpu = question.hardware
     notes = [
-        "rows: of a micro-batch x how many are added up. GPU GiB: tensors and CUDA's context; it fits with "
-        f"{ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU GiB: of a node, also while weights are read."
+        "rows: of a micro-batch x how many are added up; ckpt: checkpointing. GPU: GiB of tensors and CUDA's "
+        f"context; it fits with {ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU: GiB of a node, also while weights "
+        "are read. tok/s: of a GPU; error %: its interval, mostly the host's share, which all rows have in common."
     ]
-    if shown[0].prediction.tight and not shown[0].prediction.limit:
-        notes.append(f"Memory is tight: of those within {NOISE:.0%} of the fastest First has the least.")
     if any(one.trains == "adapters" for one in shown):
         notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
+    if any(one.method == RUNG for one in shown):
+        notes.append(
+            "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only."
+        )
     if any(one.method == EIGHT_BITS for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
-    if "model_init" in question.settings(1):
+    if (saved := _saved_by_four_bits(ranked)) < _LITTLE:
+        notes.append(
+            f"QLoRA: 4 bits save {100 * max(0, saved):.0f} % of the frozen weights: experts are no torch.nn.Linear."
+        )
+    if whole := model_file(question.model).get("_text_of"):
+        notes.append(f"The text decoder of {whole} alone, with random weights: no exercise trains images.")
+    elif "model_init" in question.settings(1):
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if not gpu.measured:
         notes.append(f"{question.gpu}: by {gpu.source}; no run of ours measured one.")
@@ -140,8 +200,16 @@ def _notes(question: Question, shown: list[Candidate], number: int) -> str:
     for reason in dict.fromkeys(one.error for one in shown if one.error):
         notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}.")
     if len(shown) < number:
-        notes.append(f"{number - len(shown)} more rows: --all. Intervals: --ranges.")
+        notes.append(f"{number - len(shown)} more rows: --all.")
     return "\n".join(map(_wrapped, notes))
+
+
+def _saved_by_four_bits(ranked: list[Candidate]) -> float:
+    """The share of LoRA's frozen weights that QLoRA has not, under the same strategy; 1 without such rows."""
+    found = [one for one in ranked if one.trains == "adapters" and not one.error]
+    sizes = {one.strategy: one.prediction.terms.get("frozen weights", 0) for one in found}
+    pairs = [(size, sizes[name[1:]]) for name, size in sizes.items() if name[0] == "Q" and sizes.get(name[1:])]
+    return min((1 - small / whole for small, whole in pairs), default=1)
 
 
 def _wrapped(paragraph: str) -> str:
@@ -159,9 +227,7 @@ def _command(line: str) -> str:
 
 def as_json(question: Question, ranked: list[Candidate]) -> str:
     work = {"steps": question.steps, "work_tokens": question.work_tokens, "node_gib": question.hardware.node_gib}
-    return json.dumps(
-        {"question": vars(question) | work, "candidates": [_entry(question, one) for one in ranked]}, indent=2
-    )
+    return json.dumps({"question": vars(question) | work, "candidates": [_entry(one) for one in ranked]}, indent=2)
 
 
 def as_csv(question: Question, ranked: list[Candidate]) -> str:
@@ -171,14 +237,14 @@ def as_csv(question: Question, ranked: list[Candidate]) -> str:
     rows = []
     for one in ranked:
         row: dict[str, Any] = {}
-        for name, value in _entry(question, one).items():
+        for name, value in _entry(one).items():
             ends = value if isinstance(value, dict) else {}
             row |= {f"{name}_{end}": number for end, number in ends.items()} or {name: value}
         rows.append(row)
     return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
 
 
-def _entry(question: Question, one: Candidate) -> dict[str, Any]:
+def _entry(one: Candidate) -> dict[str, Any]:
     found = {"strategy": one.strategy, "trains": one.trains, "line": one.line, "micro_batches": one.micro_batches}
     found["checkpointing"] = one.checkpointing
     if one.error:
@@ -187,4 +253,4 @@ def _entry(question: Question, one: Candidate) -> dict[str, Any]:
     found |= prediction.figures | {"needed_mib": round(prediction.needed_mib)}
     found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1), "extrapolates": prediction.extrapolates}
     found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
-    return found | (one.traffic if question.long else {})
+    return found

@@ -19,7 +19,7 @@ from tools.plan.gpus import named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.submitted_lines import launcher_settings
-from tools.plan.workload import SOCKETS_GB_PER_S, Workload
+from tools.plan.workload import EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
 from tools.tables.repository import ROOT
 from workshop.settings.configuration import read_configuration
@@ -29,13 +29,16 @@ from workshop.settings.model_file import SHAPES, decoders, model_file, most_posi
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
-ADAPTERS = ("LoRA", "QLoRA")  # by exercise 12's script
+ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
+# The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
+RUNG, _RUNG_NAME = "rung 12", "12_documents"
 # By method the strategies that it is ranked with.
 _WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
 _RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp", "full_shard", "shard_grad_op")}
-# Rows per GPU without --tokens: exercise 3's weak scaling.
+_RANKED_WITH[RUNG] = ("", "full_shard", "zero2")
+# Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
 SQUAD_EXAMPLES = 87_599
@@ -56,7 +59,9 @@ class Question:
     node_gib: float | None = None  # CPU memory of a node; else the server's
     method: str = ""  # full, lora or qlora; else all
     config: str = ""  # a file of one's own
-    largest: bool = False  # micro-batches as large as fit
+    largest: bool = False  # the largest micro-batches that fit, not the fastest
+    packed: bool = False  # simulate rung 12, too, which takes longer
+    asked: str = ""  # the model's name on the hub, if it was asked by that
 
     hardware = property(lambda self: named(self.gpu, self.node_gib))
     long = property(lambda self: self.length > MEASURED_LENGTH)  # then layouts are ranked beside the strategies
@@ -96,8 +101,9 @@ class Question:
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
-        hub_name = self.model if "/" in self.model else model_file(self.model).get("_name_or_path")
-        known = hub_name and not Path(self.model).exists()
+        model = model_file(self.model)
+        hub_name = self.asked or model.get("_name_or_path")
+        known = hub_name and not Path(self.model).exists() and "_text_of" not in model
         found = {"model_name": hub_name if known else self.model}
         if not known and not weight_files(Path(self.model)):
             found["model_init"] = "random"
@@ -122,6 +128,7 @@ class Candidate:
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     micro_batches = property(lambda self: self.workload.micro_batches)
+    verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
     trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
 
@@ -140,16 +147,6 @@ class Candidate:
             words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
         return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
 
-    @property
-    def traffic(self) -> dict[str, Any]:
-        """MiB that a rank sends in its node and a node to others, the share of a step that stages wait, the script."""
-        in_node, between_nodes = (round(size / 2**20, 1) for size in self.prediction.traffic)
-        layout, runs_in = self.workload.layout, self.launcher
-        if layout:
-            runs_in += f" {self.argument}"
-        found = {"sent_in_node_mib": in_node, "sent_between_nodes_mib": between_nodes}
-        return found | {"bubble": round(layout.bubble, 4) if layout else 0, "runs_in": runs_in}
-
 
 def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[Candidate]:
     """All weights are trained, with exact moments, or by one of the methods.
@@ -157,12 +154,15 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
     Raises InputError if the job would refuse a configuration of one's own.
     """
     ways = [*product(_micro_batches(question), (False, True), methods)]
+    if RUNG in methods:  # on one node; compiled blocks are not simulated with checkpointing, and take seconds each
+        shown = [] if question.nodes > 1 or question.long else _micro_batches(question)[::2]
+        ways = [way for way in ways if way[0] in shown and not way[1]]
     for launcher, names in _launchers(question):
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
             accepted, refused = [], None
-            for way in (way for way in ways if name in _RANKED_WITH.get(way[-1], (name,))):
+            for way in (way for way in ways if name in _ranked_with(way[-1], question.gpus, name)):
                 try:
                     accepted.append(_candidate(question, launcher, name, *way))
                 except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
@@ -170,6 +170,11 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
             if refused and not accepted and name == question.config:
                 raise refused
             yield from accepted
+
+
+def _ranked_with(method: str, gpus: int, name: str) -> tuple[str, ...]:
+    """The configurations of a method: `name` for all that have no list. Rung 12 needs no library on one GPU."""
+    return ("",) if method == RUNG and gpus == 1 else _RANKED_WITH.get(method, (name,))
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -218,13 +223,8 @@ def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _micro_batches(question: Question) -> list[int]:
-    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1.
-
-    To find the largest one: powers of two, with at least the batch's rows in a step.
-    """
+    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1."""
     most = max(1, _MOST_TOKENS // question.length)
-    if question.largest:
-        return [2**power for power in range(most.bit_length())]
     found = [question.batch]
     while found[-1] > 1:
         found.append(next(size for size in range(found[-1] // 2, 0, -1) if question.batch % size == 0))
@@ -235,7 +235,10 @@ def _candidate(
     question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, method: str
 ) -> Candidate:
     of_fsdp, own = launcher.startswith("fsdp/"), name == question.config != ""
-    launcher = "further/lora/lora.slurm" if method in ADAPTERS else launcher
+    if method in ADAPTERS:
+        launcher = "further/lora/lora.slurm"
+    elif method == RUNG:
+        launcher = f"further/speed-ladder/ladder{'_torchrun' * of_fsdp or '_deepspeed' * bool(name)}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
@@ -252,11 +255,15 @@ def _candidate(
         settings["gradient_checkpointing"] = True
     if method in ADAPTERS:
         settings |= {"method": method.lower(), "lora_rank": ADAPTER_RANK}
+    elif method == RUNG:
+        examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
+        settings |= {"rung": _RUNG_NAME, "train_size": min(SQUAD_EXAMPLES, ceil(examples))}
     elif method:
         settings |= {"optimizer": "adamw_torch_8bit"}
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    used, trained = replace(launcher_settings(launcher), **settings | named), None
+    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if method == RUNG else launcher)
+    used, trained = replace(given, **settings | named), None
     used.check()
     if name:
         found = read_configuration(path, vars(used), question.gpus, found=config)
@@ -266,7 +273,9 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    strategy = f"{method} {strategy}" if method in ADAPTERS else ", ".join([strategy, *[method] * bool(method)])
+    strategy = (
+        f"{method} {strategy}" if method in (*ADAPTERS, RUNG) else ", ".join([strategy, *[method] * bool(method)])
+    )
     if config != shipped:
         return Candidate(strategy, workload, settings, launcher, "planned.json", config=config, method=method)
     argument = str(path) if own else argument * bool(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,12 @@ FORMULAS = _terms()
 @dataclass(frozen=True)
 class Fitted:
     """Attributes: constants, ratios: by formula; measured / predicted by kind; cuda_context: CUDA's and NCCL's own
-    memory by group of configurations: least, median and largest (MiB)."""
+    memory by group of configurations: least, median and largest (MiB); ways: Workload.way of completed runs."""
 
     cuda_context: CudaContext
     constants: dict[str, Constants]
     ratios: dict[str, Ratios]
+    ways: tuple[str, ...] = ()
 
 
 def save(fitted: Fitted) -> None:
@@ -85,7 +86,7 @@ def save(fitted: Fitted) -> None:
 @cache
 def load() -> Fitted:
     content = json.loads(FILE.read_text())
-    return Fitted(content["cuda_context"], content["constants"], content["ratios"])
+    return Fitted(**{one.name: content[one.name] for one in fields(Fitted)})
 
 
 def total(work: Mapping[str, Any], constants: Constants) -> Any:

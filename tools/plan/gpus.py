@@ -15,6 +15,7 @@ from tools.logs.mfu import PEAK_TFLOPS
 from workshop.settings.json_file import checked
 
 FILE = Path(__file__).with_name("gpus.toml")
+DEFAULT = "h100-80gb"  # where no GPU is at hand
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,8 @@ def fit(runs: Sequence[Run]) -> Fitted:
     """constants.json's content, from all of them."""
     found = cases(runs)
     fits = {formula: _fitted(found, formula) for formula in FORMULAS}
-    return Fitted(_cuda_context(found), fits, _ratios(found))
+    ways = sorted({case.workload.way for case in found if case.measured})
+    return Fitted(_cuda_context(found), fits, _ratios(found), tuple(ways))
 
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
@@ -151,10 +152,11 @@ def measured_of(run: Run) -> dict[str, float]:
     changes the allocator's gaps: only its tensors are compared.
     """
     summary = run.summary
-    found = {
-        "peak_allocated_mib": summary["peak_mem_alloc_mib"],
-        "cpu_mib": measured_figure(run, "peak_cpu_mib"),
-    }
+    found = {"peak_allocated_mib": summary["peak_mem_alloc_mib"]}
+    # Nodes that were emulated on one machine may have one log of all processes there.
+    logs = sum(name.startswith("cpu_memory") for name in run.files)
+    if cpu_mib := measured_figure(run, "peak_cpu_mib"):
+        found["cpu_mib"] = cpu_mib / ((run.record.nodes or 1) if logs == 1 else 1)
     if not run.record.attempts:
         found["peak_reserved_mib"] = summary["peak_mem_reserved_mib"]
         found["nvidia_smi_mib"] = measured_figure(run, "peak_gpu_mib")

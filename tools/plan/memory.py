@@ -204,37 +204,49 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     activations, and with the buffers that a method makes and frees in every step.
     """
     strategy = workload.strategy
-    method = strategy.method
-    terms = peak_allocated(step, strategy)
-    width = 2 if method in ("none", "ddp") else strategy.width
-    fsdp, zero = method.startswith("fsdp"), method.startswith("zero")
-    gathers = fsdp or method == "zero3"
-    parameters = width * trained(step)["parameters"] / MIB
-    largest = width * (step if gathers else trained(step))["largest_parameter"] / MIB
-    activations = terms.get("activations", 0) / MIB
-    work = dict.fromkeys((*FORMULAS["reserved_mib"], "replayed"), 0.0) | {"allocated": sum(terms.values()) / MIB}
+    terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
+    activations = terms.get("activations", 0)
+    work = dict.fromkeys((*FORMULAS["reserved_mib"], "replayed"), 0.0) | {"allocated": sum(terms.values())}
     if reserve_kind(workload, step) == "replayed":
         return work | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
     if workload.shape.get("compile"):
-        kind = "compiled"
+        work["compiled"] = activations
     elif strategy.accumulation > 1:
-        kind = "accumulated"
+        work["accumulated"] = activations
     else:
-        kind = "autocast" if workload.shape["engine"] == "autocast" else "activations"
-    work[kind] = activations
-    # Fitted to the one configuration that was measured, rung 3, in two runs; left out in no check.
-    work["changing"] = workload.dynamic_padding * activations
-    work[method] = parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+        work["autocast" if workload.shape["engine"] == "autocast" else "activations"] = activations
+    if workload.dynamic_padding:  # fitted to the one configuration that was measured, rung 3; left out in no check
+        work["changing"] = activations
+    of_family = {"zero": _zero_gaps, "fsdp": _fsdp_gaps}.get(workload.family, _replicated_gaps)
+    return work | of_family(strategy, step, activations)
+
+
+def _replicated_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
+    return {strategy.method: 2 * trained(step)["parameters"] / MIB}
+
+
+def _zero_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
+    method, width, parameters = strategy.method, strategy.width, trained(step)["parameters"]
     # The first step makes them; at most all of what was freed before cannot hold them.
-    shard = trained(step)["parameters"] / strategy.shards
-    moments = 8 * shard * (1 - strategy.share_on_cpu) / MIB
-    work["new_states"] = min(moments, activations) * zero
-    work["streams"] = zero
-    work["fsdp_shards"] = 4 * shard / MIB * fsdp
-    work["blocks"] = weight_bytes(step, width, of_block=True) / MIB * gathers
-    offloading_zero1 = method == "zero1" and strategy.share_on_cpu > 0
-    work["largest"] = largest * ((zero or fsdp) and not offloading_zero1)
-    return work
+    moments = 8 * parameters / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    found = {"new_states": min(moments, activations), "streams": 1.0}
+    found[method] = width * parameters / MIB / (strategy.shards if method in ("zero1", "zero2") else 1)
+    if method == "zero2":
+        found["largest"] = width * trained(step)["largest_parameter"] / MIB
+    return found | (_gathered_gaps(strategy, step) if method == "zero3" else {})
+
+
+def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
+    parameters = trained(step)["parameters"]
+    found = {strategy.method: strategy.width * parameters / MIB, "fsdp_shards": 4 * parameters / strategy.shards / MIB}
+    return found | _gathered_gaps(strategy, step)
+
+
+def _gathered_gaps(strategy: Strategy, step: dict[str, Any]) -> dict[str, float]:
+    """Blocks and single parameters that come and go."""
+    width = strategy.width
+    blocks = weight_bytes(step, width, of_block=True) / MIB
+    return {"blocks": blocks, "largest": width * step["largest_parameter"] / MIB}
 
 
 def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
@@ -271,20 +283,22 @@ def _context_groups(workload: Workload) -> tuple[str, str, str]:
 
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
-    strategy = workload.strategy
-    ranks, method = workload.ranks_per_node, strategy.method
-    states = parameters / MIB * (strategy.world_size / strategy.shards) / workload.nodes * strategy.share_on_cpu
-    return {
-        "processes": ranks,
-        "several": ranks * (strategy.world_size > 1),
-        "deepspeed": ranks * method.startswith("zero"),
-        "compilers": ranks * workload.compiles,
-        "workers": ranks * (workload.compiles and workload.data_workers),
-        "zero_offload": states * (method in ("zero1", "zero2")),
-        "zero3_offload": states * (method == "zero3"),
-        "fsdp_offload": states * method.startswith("fsdp"),
-        "saved": saved_bytes(workload) * parameters / MIB,
-    }
+    strategy, ranks = workload.strategy, workload.ranks_per_node
+    found = dict.fromkeys(FORMULAS["cpu_mib"], 0.0) | {"processes": ranks}
+    found["saved"] = saved_bytes(workload) * parameters / MIB
+    if strategy.world_size > 1 or workload.family == "fsdp":  # FSDP opens NCCL's group on one GPU, too
+        found["several"] = ranks
+    if workload.compiles:
+        found |= {"compilers": ranks, "workers": ranks * workload.data_workers}
+    copies = strategy.world_size / strategy.shards
+    states = parameters / MIB * copies / workload.nodes * strategy.share_on_cpu
+    if workload.family == "fsdp":
+        return found | {"fsdp_offload": states}
+    if workload.family == "zero":
+        found["deepspeed"] = ranks
+        offload = {"zero1": "zero_offload", "zero2": "zero_offload", "zero3": "zero3_offload"}.get(strategy.method)
+        return found | ({offload: states} if offload else {})
+    return found
 
 
 def saved_bytes(workload: Workload) -> float:

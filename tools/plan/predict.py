@@ -1,6 +1,6 @@
 """Predict runs: memory by simulation and measured overheads, time by counted work and fitted constants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
@@ -19,6 +19,9 @@ ALLOCATED_ERROR_PERCENT = 3.5
 # The most that a reference run had; nodes were emulated.
 MEASURED_LENGTH, MEASURED_GPUS, MEASURED_PARAMETERS = 4_096, 4, 8.2e9
 _TIE = 0.03  # a difference between predicted times that says nothing
+# The mean error of a step (documents/PLANNER.md), and from where on a row is the faster one if both are so far off.
+SAME_HOST_ERROR = 0.1
+SURELY_FASTER = (1 + SAME_HOST_ERROR) / (1 - SAME_HOST_ERROR) - 1
 # Of a table: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
     ("allocated (MiB)", "peak_allocated_mib", 1, 0),
@@ -219,19 +222,37 @@ def kinds_of(workload: Workload, step: Step, parts: StepTime) -> dict[str, tuple
     }
 
 
-def first_choice(options: Sequence[Prediction]) -> int:
-    """The index of the choice: the fastest of the lowest class, of equally fast ones the one with the least memory.
-
-    If the fastest one's memory is tight, times count as equal that a measurement cannot tell apart.
-    """
+def equal_rows(options: Sequence[Prediction], margin: float = SAME_HOST_ERROR) -> list[Prediction]:
+    """Those of the lowest class whose steps are at most that share longer than the fastest one's."""
     fastest = min(options, key=lambda one: one.sort_key)
-    kind, time_s, _ = fastest.sort_key
-    slowest = kind, time_s * (1 + (NOISE if fastest.tight else _TIE))
+    kind, least, _ = fastest.sort_key
+    most = least * (1 + (margin if fastest.verdict != "does not fit" else 0))
+    return [one for one in options if one.sort_key[:2] <= (kind, most)]
 
-    def equal(one: Prediction) -> bool:
-        """A noticeably slower one must save at least as large a share of the memory as it costs of the time."""
+
+def first_choice(options: Sequence[Prediction]) -> int:
+    """The index of the row that an expert takes.
+
+    One without offload, with plain training on one GPU, in a way that a run of ours took, in this order, unless a row
+    without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
+    accumulation the one with the least memory. Where memory is tight also of slower rows that save as large a share.
+    """
+    pool, ways = equal_rows(options, SURELY_FASTER), constants.load().ways
+    wishes: list[Callable[[Workload], bool]] = [
+        lambda workload: not workload.strategy.offloads,
+        lambda workload: workload.plain,
+        lambda workload: workload.way in ways,
+    ]
+    for wish in wishes:
+        pool = [one for one in pool if wish(one.workload)] or pool
+    fastest = min(pool, key=lambda one: one.sort_key)
+    time_s = fastest.sort_key[1]
+
+    def saves(one: Prediction) -> bool:
         slower = one.sort_key[1] / time_s
-        needed_mib = one.needed_mib * (slower if slower > 1 + _TIE else 1)
-        return one.sort_key[:2] <= slowest and needed_mib <= fastest.needed_mib
+        if slower <= 1 + _TIE:
+            whole = one.workload.strategy.accumulation <= fastest.workload.strategy.accumulation
+            return (whole or fastest.tight) and one.needed_mib <= fastest.needed_mib
+        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower <= fastest.needed_mib
 
-    return min((one.sort_key[2], place) for place, one in enumerate(options) if equal(one))[1]
+    return options.index(min((one for one in pool if saves(one)), key=lambda one: one.sort_key[2]))

@@ -1,7 +1,8 @@
 """Simulated steps: kept ones, remembered ones, others from processes of their own, which need PyTorch.
 
 steps.json.xz holds the steps of all lines of the exercises' lists, of the reference runs, and of `plan model NAME` for
-the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates them all anew.
+the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates those that are
+missing, and all after a change of the code or of a library.
 What is simulated for another question is remembered in ~/.cache/shardlab, as long as the code and the libraries stay
 the same.
 """
@@ -31,7 +32,7 @@ FILE = Path(__file__).with_name("steps.json.xz")
 _PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
 # What a remembered step depends on.
 _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training/models.py", "custom_model/model.py")
-_CODE += ("tools/plan/simulate.py",)
+_BY, _TIGHT = "code", (",", ":")  # the key of the digest in the file; as short as JSON gets
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
@@ -62,6 +63,11 @@ def prepare(shapes: list[Shape]) -> list[Shape]:
                 _known[name] = _unpacked(json.loads(packed))
                 _remember(_with_model(shape), packed)
     return [shape for shape in shapes if "error" in _known[key(shape)]]
+
+
+def is_known(shape: Shape) -> bool:
+    """Whether it need not be simulated."""
+    return key(shape) in _known or key(shape) in _kept() or _with_model(shape) in _remembered()
 
 
 def step_of(shape: Shape) -> Step:
@@ -102,11 +108,14 @@ def _kept() -> dict[str, Step]:
 
 
 def keep(shapes: list[Shape]) -> None:
-    """Simulate these shapes now, and write the file anew."""
+    """Simulate what the file lacks of these shapes, and write it anew with them alone."""
     wanted = {key(shape): shape for shape in shapes}
-    found = sorted(zip(wanted, simulate(list(wanted.values())), strict=True))
-    lines = ",\n".join(f"{json.dumps(name)}: {_packed(step)}" for name, step in found)
-    FILE.write_bytes(lzma.compress(f"{{\n{lines}\n}}\n".encode()))
+    old = _kept() if _kept().get(_BY) == code_digest() else {}
+    missing = {name: shape for name, shape in wanted.items() if name not in old}
+    found = {name: json.dumps(old[name], separators=_TIGHT) for name in wanted if name in old}
+    found |= zip(missing, map(_packed, simulate(list(missing.values()))), strict=True)
+    lines = ",\n".join(f"{json.dumps(name)}: {step}" for name, step in sorted(found.items()))
+    FILE.write_bytes(lzma.compress(f"{{{json.dumps(_BY)}: {json.dumps(code_digest())},\n{lines}\n}}\n".encode()))
     _kept.cache_clear()
     _known.clear()
 
@@ -116,7 +125,7 @@ def _packed(step: Step) -> str:
     if "error" not in step:
         columns = {name: [0, *(part[name] for part in step["parts"])] for name in _PART}
         step = step | {"parts": {name: [new - old for old, new in pairwise(one)] for name, one in columns.items()}}
-    return json.dumps(step, separators=(",", ":"))
+    return json.dumps(step, separators=_TIGHT)
 
 
 def _unpacked(step: Step) -> Step:
@@ -130,14 +139,18 @@ def _unpacked(step: Step) -> Step:
 
 
 @cache
-def cache_file() -> Path:
-    """Of this code and these libraries."""
+def code_digest() -> str:
+    """Of what a simulated step depends on: our code and the libraries."""
     files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
     text = b"".join(path.read_bytes() for path in files)
     libraries = [version(name) for name in ("torch", "transformers", "peft")]
-    digest = hashlib.sha256(text + json.dumps(libraries).encode()).hexdigest()[:16]
+    return hashlib.sha256(text + json.dumps([libraries, _PART]).encode()).hexdigest()[:16]
+
+
+@cache
+def cache_file() -> Path:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "shardlab" / f"steps-{digest}.jsonl"
+    return folder / "shardlab" / f"steps-{code_digest()}.jsonl"
 
 
 def _with_model(shape: Shape) -> str:

@@ -59,79 +59,114 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 
     Raises InputError if the GPU does not have the run's precision.
     """
-    strategy, shape = workload.strategy, workload.shape
-    method, accumulation, precision = strategy.method, strategy.accumulation, shape["precision"]
-    compiled = bool(shape.get("compile"))
-    zero, several = method.startswith("zero"), strategy.world_size > 1
+    strategy = workload.strategy
+    of_family = {"zero": _of_zero, "fsdp": _of_fsdp}.get(workload.family, _of_trainer)
+    in_node, between_nodes = traffic(workload, step)
+    moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
+    found = _computed(workload, step, gpu) | of_family(strategy, step, gpu.memory_gb_per_s * 1e9)
+    found["by_hand_steps" if workload.by_hand else "steps"] = 1
+    if not workload.data_workers:
+        found["rows"] = workload.shape["batch_size"] * strategy.accumulation
+    if strategy.moment_bytes < 8:
+        found["eight_bit_updates"] = trained(step)["parameter_tensors"]
+    if strategy.method == "zero3" and strategy.share_on_cpu and workload.shape["precision"] == "fp16":
+        found["cpu_overflow"] = found["cpu_adam"]
+    found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
+    found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
+    return dict.fromkeys(_TERMS, 0.0) | found
+
+
+def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
+    """Kernels of all forward and backward passes; blocks under torch.compile launch none of their own."""
+    shape, accumulation, precision = workload.shape, workload.strategy.accumulation, workload.shape["precision"]
 
     def count(what: str, *classes: str, places: tuple[str, ...] = ("blocks", "outside")) -> float:
         return accumulation * sum(
             found[what] for place in places for name, found in step["operations"][place].items() if name in classes
         )
 
-    zero3_passes = accumulation * (2 - _kept(strategy, step)) * (method == "zero3")
-    rate, bandwidth = gpu.flops_per_s(precision) / workload.filled, gpu.memory_gb_per_s * 1e9 / workload.filled
-    alone, fused = (("outside",), ("blocks",)) if compiled else (("blocks", "outside"), ())
+    def seconds(flops: float, precision: str) -> float:
+        return flops / gpu.flops_per_s(precision) * workload.filled
+
+    bandwidth, alone = gpu.memory_gb_per_s * 1e9 / workload.filled, ("blocks", "outside")
     products = "matrix product", "unaligned product", "expert product", "fp32 product"
-    every = *products, "attention", "other", "dequantize"
-    float8 = shape.get("float8", "none") != "none"
-    in_8_bits = count("flops", "matrix product", places=("blocks",)) * float8
-    products_s = (count("flops", "matrix product") - in_8_bits) / rate
-    float8_rate = gpu.flops_per_s("fp8") / workload.filled if float8 else rate
-    fp32_rate = gpu.flops_per_s("fp32") / workload.filled
-    # Parameters: of a rank's shard on the GPU, and of that on the CPU.
-    updated = trained(step)
-    shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
-    on_cpu = strategy.share_on_cpu
-    adam_s = (_ADAM_BYTES + _ADDED_BYTES * (accumulation - 1)) * shard * (1 - on_cpu) / (gpu.memory_gb_per_s * 1e9)
-    gathers = accumulation * (2 if strategy.reshards else 1)
-    in_node, between_nodes = traffic(workload, step)
-    moved_s, pageable_s = (size / (gpu.host_gb_per_s * 1e9) for size in _moved_bytes(strategy, shard))
-    offloads_zero, offloads_fsdp = zero and on_cpu > 0, not zero and on_cpu > 0
-    return {
-        "half_products": products_s * (precision != "fp32"),
-        "unaligned_products": count("flops", "unaligned product") / fp32_rate,
-        "expert_products": count("flops", "expert product") / rate,
-        "float8_products": in_8_bits / float8_rate,
-        "float8_casts": count("bytes", "matrix product", places=("blocks",)) / bandwidth * (float8 and compiled),
-        "fp32_products": products_s * (precision == "fp32") + count("flops", "fp32 product") / fp32_rate,
-        "attention": count("flops", "attention") / rate * workload.attention_share,
+    found = {
+        "unaligned_products": seconds(count("flops", "unaligned product"), "fp32"),
+        "expert_products": seconds(count("flops", "expert product"), precision),
+        "fp32_products": seconds(count("flops", "fp32 product"), "fp32"),
+        "attention": seconds(count("flops", "attention"), precision) * workload.attention_share,
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
-        "other_bytes": count("bytes", "other", places=alone) / bandwidth,
         "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
-        "compiled_bytes": count("bytes", "other", places=fused) / bandwidth,
-        "adam_bytes": adam_s * (not zero),
-        "deepspeed_adam_bytes": adam_s * zero,
-        "launches": count("launches", *every, places=alone) + _DEQUANTIZING * count("launches", "dequantize"),
-        "compiled_blocks": step["blocks"] * accumulation * compiled,
-        "zero_gradients": tensors * {"zero1": 1, "zero2": accumulation}.get(method, 0),
-        "zero3_modules": step["parameter_modules"] * zero3_passes,
-        "zero3_gathers": (2 * step["parameter_tensors"] + tensors) * accumulation * (method == "zero3" and several),
-        "fsdp_tensors": step["parameter_tensors"] * gathers * method.startswith("fsdp"),
-        "fsdp_updates": tensors * method.startswith("fsdp"),
-        "steps": not workload.by_hand,
-        "by_hand_steps": workload.by_hand,
-        "updates": tensors * (method in ("none", "ddp")),
-        "eight_bit_updates": tensors * (strategy.moment_bytes < 8),
-        "deepspeed_updates": tensors / strategy.shards * (zero and method != "zero3" and not on_cpu),
-        "zero0_gradients": tensors * (method == "zero0" and several),
-        "rows": shape["batch_size"] * accumulation * (not workload.data_workers),
-        "link": in_node / (gpu.link_gb_per_s * 1e9),
-        "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9),
-        "pcie": moved_s,
-        "unpinned": pageable_s,
-        "cpu_adam": shard * on_cpu * offloads_zero,
-        "cpu_overflow": shard * on_cpu * (offloads_zero and method == "zero3" and precision == "fp16"),
-        "cpu_accumulation": shard * (accumulation - 1) * (offloads_zero and method == "zero2"),
-        "fsdp_cpu_adam": shard * offloads_fsdp,
-        "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation * offloads_fsdp,
-        "fsdp1_offload": shard * offloads_fsdp * (method == "fsdp1"),
     }
+    if shape.get("compile"):
+        alone = ("outside",)
+        found["compiled_bytes"] = count("bytes", "other", places=("blocks",)) / bandwidth
+        found["compiled_blocks"] = step["blocks"] * accumulation
+    in_8_bits = 0.0
+    if shape.get("float8", "none") != "none":
+        in_8_bits = count("flops", "matrix product", places=("blocks",))
+        found["float8_products"] = seconds(in_8_bits, "fp8")
+        if shape.get("compile"):
+            found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
+    kind = "fp32_products" if precision == "fp32" else "half_products"
+    found[kind] = found.get(kind, 0) + seconds(count("flops", "matrix product") - in_8_bits, precision)
+    launches = count("launches", *products, "attention", "other", "dequantize", places=alone)
+    found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
+    return found | {"launches": launches + _DEQUANTIZING * count("launches", "dequantize")}
+
+
+def _of_trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
+    updated = trained(step)
+    added = _ADDED_BYTES * (strategy.accumulation - 1)
+    adam_s = (_ADAM_BYTES + added) * updated["parameters"] / strategy.shards / bandwidth
+    return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
+
+
+def _of_zero(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    updated, accumulation = trained(step), strategy.accumulation
+    method, several, on_cpu = strategy.method, strategy.world_size > 1, strategy.share_on_cpu
+    shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
+    added = _ADDED_BYTES * (accumulation - 1)
+    found = {"deepspeed_adam_bytes": (_ADAM_BYTES + added) * shard * (1 - on_cpu) / bandwidth}
+    if method == "zero3":
+        found["zero3_modules"] = step["parameter_modules"] * accumulation * (2 - _kept(strategy, step))
+        found["zero3_gathers"] = (2 * step["parameter_tensors"] + tensors) * accumulation * several
+    elif not on_cpu:
+        found["deepspeed_updates"] = tensors / strategy.shards
+    if method in ("zero1", "zero2"):
+        found["zero_gradients"] = tensors * (1 if method == "zero1" else accumulation)
+    if method == "zero0" and several:
+        found["zero0_gradients"] = tensors
+    if on_cpu:
+        found["cpu_adam"] = shard * on_cpu
+        found["cpu_accumulation"] = shard * (accumulation - 1) * (method == "zero2")
+    return found
+
+
+def _of_fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    updated, accumulation = trained(step), strategy.accumulation
+    shard = updated["parameters"] / strategy.shards
+    gathers = accumulation * (2 if strategy.reshards else 1)
+    found = {"fsdp_tensors": step["parameter_tensors"] * gathers, "fsdp_updates": updated["parameter_tensors"]}
+    found["gathered_bytes"] = _copied_bytes(strategy, step, gathers) / bandwidth
+    if strategy.share_on_cpu:
+        found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
+        return found | {"fsdp1_offload": shard * (strategy.method == "fsdp1")}
+    return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
 
 
 def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
     """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
     return min(1, strategy.width * strategy.live_parameters / weight_bytes(step, strategy.width))
+
+
+def _copied_bytes(strategy: Strategy, step: dict[str, Any], gathers: int) -> float:
+    """What FSDP2 moves in a GPU's own memory: _fsdp_collectives.py casts a rank's shard into the message and copies
+    the gathered one out, parameter by parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
+    width, gradients = strategy.width, strategy.width * trained(step)["parameters"]
+    cast = (2 * weight_bytes(step, width) + (4 - width) * trained(step)["parameters"]) / strategy.shards
+    return gathers * (cast + 2 * weight_bytes(step, width)) + 3 * (strategy.accumulation - 1) * gradients
 
 
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:

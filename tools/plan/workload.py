@@ -63,6 +63,10 @@ class Strategy:
         return in_zero or bool(self.config.get("cpu_offload"))
 
     @property
+    def offloads(self) -> bool:
+        return self.share_on_cpu > 0 or self.parameters_on_cpu
+
+    @property
     def pinned(self) -> bool:
         """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: true."""
         in_zero = bool(self.optimizer) and self.optimizer.get("pin_memory", True)
@@ -106,6 +110,15 @@ class Workload:
     steps = property(lambda self: self.max_steps or self.steps_per_epoch * self.epochs)
     # One after each epoch, the unfinished last one of MAX_STEPS included.
     evaluations = property(lambda self: max(1, ceil(self.steps / max(1, self.steps_per_epoch))))
+
+    # Weights in one piece on one GPU, without a sharding library.
+    plain = property(lambda self: self.strategy.method == "none" and not self.layout)
+
+    @property
+    def way(self) -> str:
+        """What reference runs have in common with a row that they speak for."""
+        adapters = "adapters, " * bool(self.shape.get("adapter_rank"))
+        return f"{adapters}{self.strategy.method}{', offload' * self.strategy.offloads}"
 
     @property
     def family(self) -> str:

@@ -19,7 +19,7 @@ from workshop.settings.attention import fastest_kernel
 from workshop.settings.configuration import read_configuration
 from workshop.settings.deepspeed_config import filled
 from workshop.settings.json_file import AUTO
-from workshop.settings.model_file import SHAPES, model_file, model_path, short_name
+from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
@@ -85,8 +85,8 @@ def _config_path(exercise: Path, name: str) -> Path | None:
 
 @cache
 def hub_names() -> dict[str, str]:
-    """Of the shapes; also those that the hub calls otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
-    return {model_file(shape).get("_name_or_path", shape): shape for shape in SHAPES}
+    """Shapes by base_name on the hub, which may call them otherwise: Qwen/Qwen2.5-7B is qwen-2.5-7b."""
+    return {base_name(model_file(shape).get("_name_or_path", shape)): shape for shape in SHAPES}
 
 
 def shape_name(settings: Mapping[str, Any]) -> str:
@@ -94,8 +94,8 @@ def shape_name(settings: Mapping[str, Any]) -> str:
     name = settings["model_name"] or _GPT
     if Path(name).exists():
         return str(Path(name).resolve())
-    if settings.get("model_init") == "pretrained" and name in hub_names():
-        return hub_names()[name]
+    if settings.get("model_init") == "pretrained" and (shape := hub_names().get(base_name(name))):
+        return shape
     given = short_name(name)
     # The name of a model in the hub's cache, of which there is no shape, stays whole.
     return name if model_path(name) and not model_path(given) else given

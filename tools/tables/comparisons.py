@@ -3,21 +3,27 @@
 from collections.abc import Callable
 
 from tools.errors import UnavailableError
-from tools.logs.figures import figure, over_repeats
+from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, figure, over_repeats
 from tools.logs.run import NoneOf, Where
-from tools.tables.labels import RUNGS
 from tools.tables.selection import Selection
+from workshop.record.exercises import FURTHER, REPO
 
-Comparison = Callable[[Selection, Where], float | bool]
+Value = Callable[[Selection, Where], float | bool]
 Reference = Callable[[Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
+_LADDER = sorted(
+    (path.stem for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/[0-9]*.env")),
+    key=lambda rung: int(rung.split("_")[0]),
+)
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
 
-def ratio(
-    name: str, reference: Where | Reference, sign: int = 1, scale: float = 1, equal_work: bool = False
-) -> Comparison:
+class Comparison(Figure):
+    """A figure that compares runs: its function gets a Selection and the conditions of a cell."""
+
+
+def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float = 1, equal_work: bool = False) -> Value:
     """scale x the figure here over that of another run.
 
     Args:
@@ -42,16 +48,15 @@ def ratio(
     return value
 
 
-def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Comparison:
+def offload_change_percent(name: str, sign: int, equal_work: bool = False) -> Value:
     """sign x (offload - no offload) / no offload x 100, of two runs that differ in offload only."""
-    factor = ratio(name, {"offload": False}, equal_work=equal_work)
-    return lambda select, where: sign * (factor(select, where | {"offload": True}) - 1) * 100
+    factor = ratio(name, lambda where: where | {"config": where["config"].removesuffix("_offload")}, 1, 1, equal_work)
+    return lambda select, where: sign * (factor(select, where | {"config": f"{where['config']}_offload"}) - 1) * 100
 
 
 def _rung_below(where: Where) -> Where:
     """The same conditions on the rung below, of the lowest on itself; variants and peers have none."""
-    ladder = sorted((rung for rung in RUNGS.values() if rung[0].isdigit()), key=lambda rung: int(rung.split("_")[0]))
-    below = dict(zip(ladder, [ladder[0], *ladder], strict=False))
+    below = dict(zip(_LADDER, [_LADDER[0], *_LADDER], strict=False))
     return where | {"rung": below.get(where["rung"], "none")}
 
 
@@ -66,7 +71,7 @@ def _one_gpu(where: Where) -> Where:
     return same | {"exercise": "speed-ladder", "world_size": 1}
 
 
-def per_gpu(of: Comparison) -> Comparison:
+def per_gpu(of: Value) -> Value:
     """The figure over the number of GPUs."""
 
     def value(select: Selection, where: Where) -> float:
@@ -78,7 +83,7 @@ def per_gpu(of: Comparison) -> Comparison:
     return value
 
 
-def shards(key: str) -> Comparison:
+def shards(key: str) -> Value:
     """Whether any run of a method shards; "no" needs runs on several GPUs."""
 
     def value(select: Selection, where: Where) -> float | bool:
@@ -102,23 +107,55 @@ def loss_difference(select: Selection, where: Where) -> float:
 
 _SPEED = "real_tokens_per_second"
 _TOP = "11_labelled"  # the rung that figures call the top
-COMPARISONS: dict[str, Comparison] = {
-    "memory_savings_percent": offload_change_percent("peak_gpu_mib", -1),
-    "runtime_change_percent": offload_change_percent("train_runtime_s", 1, equal_work=True),
+# fmt: off
+_COMPARISONS = [
+    Comparison("memory_savings_percent", offload_change_percent("peak_gpu_mib", -1), "Mem Savings (%)", unit="%",
+        decimals=1,
+        definition="(no offload - offload) / no offload x 100 of the peak GPU memory"),
+    Comparison("runtime_change_percent", offload_change_percent("train_runtime_s", 1, equal_work=True),
+        "Runtime change (%)", unit="%", decimals=1,
+        definition="(offload - no offload) / no offload x 100 of the train runtime, of equal work"),
     # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
-    "efficiency_percent": ratio("step_time_ms", {"world_size": 2}, sign=-1, scale=100),
-    "samples_scale_factor": ratio("samples_per_second", _ALONE),
-    "runtime_scale_factor": ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
-    "share_of_ddp": ratio("samples_per_second", {"config": "ddp"}, scale=100),
-    "gain_over_rung_below": ratio(_SPEED, _rung_below),
-    "gain_over_textbook": ratio(_SPEED, {"rung": "0_textbook"}),
-    "gain_over_bf16": ratio(_SPEED, {"rung": _TOP}),
-    "real_tokens_per_gpu": per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
-    "share_of_stream": ratio(_SPEED, _at_rung("10_stream"), scale=100),
-    "share_of_top": ratio(_SPEED, _at_rung(_TOP), scale=100),
+    Comparison("efficiency_percent", ratio("step_time_ms", {"world_size": 2}, sign=-1, scale=100), "Efficiency (%)",
+        unit="%", decimals=1,
+        definition="step time on 2 GPUs / step time on this many x 100, at the same rule"),
+    Comparison("samples_scale_factor", ratio("samples_per_second", _ALONE), "Samples/s Scale Factor", decimals=2,
+        definition="samples/s over samples/s of the same configuration on one GPU"),
+    Comparison("runtime_scale_factor", ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
+        "Runtime Scale Factor", decimals=2,
+        definition="train runtime of the same configuration on one GPU over the one here, of equal work"),
+    Comparison("share_of_ddp", ratio("samples_per_second", {"config": "ddp"}, scale=100), "Of DDP (%)", unit="%",
+        decimals=1,
+        definition="samples/s over those of plain data parallelism, all else equal"),
+    Comparison("gain_over_rung_below", ratio(_SPEED, _rung_below), "Gain over the rung below", decimals=2,
+        definition="real tokens/s over those of the rung below"),
+    Comparison("gain_over_textbook", ratio(_SPEED, {"rung": "0_textbook"}), "Gain over the textbook", decimals=2,
+        definition="real tokens/s over those of rung 0, on the same machine"),
+    Comparison("gain_over_bf16", ratio(_SPEED, {"rung": _TOP}), "Gain over bf16", decimals=2,
+        definition="real tokens/s over those of rung 11, which computes in bf16, on the same machine"),
+    Comparison("real_tokens_per_gpu", per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
+        "Real tokens/s per GPU", unit="tokens/s",
+        definition="real tokens/s over the number of GPUs"),
+    Comparison("share_of_stream", ratio(_SPEED, _at_rung("10_stream"), scale=100), "Of rung 10 (%)", unit="%",
+        decimals=1,
+        definition="real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
+    Comparison("share_of_top", ratio(_SPEED, _at_rung(_TOP), scale=100), "Of the top (%)", unit="%", decimals=1,
+        definition="real tokens/s over those of rung 11, on the same machine, x 100"),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.
-    "share_of_one_gpu": per_gpu(ratio(_SPEED, _one_gpu, scale=100)),
-    "loss_difference": loss_difference,
-    "loss_equal": lambda select, where: loss_difference(select, where) <= EQUAL_LOSS,
-    **{f"shards_{key}": shards(key) for key in ("parameters", "gradients", "optimizer")},
+    Comparison("share_of_one_gpu", per_gpu(ratio(_SPEED, _one_gpu, scale=100)), "Of n times one GPU (%)", unit="%",
+        decimals=1,
+        definition="real tokens/s over the number of GPUs times the real tokens/s of the speed ladder's run of this "
+                   "rung and model on one GPU, x 100"),
+    Comparison("loss_difference", loss_difference, "Largest loss difference", decimals=7,
+        definition="largest difference of a step's loss from that of the undisturbed run, FAULT=none (steps.csv)"),
+    Comparison("loss_equal", lambda select, where: loss_difference(select, where) <= EQUAL_LOSS, "Loss equal",
+        decimals=YES_OR_NO,
+        definition="that difference is at most 0.00001, which fp32 on CPUs keeps (steps.csv)"),
+]
+# fmt: on
+COMPARISONS: dict[str, Figure] = {figure.name: figure for figure in _COMPARISONS}
+COMPARISONS |= {
+    f"shards_{key}": Comparison(**vars(OF_ONE_RUN[f"shards_{key}"]) | {"of": shards(key)})
+    for key in ("parameters", "gradients", "optimizer")
 }
+FIGURES = OF_ONE_RUN | COMPARISONS

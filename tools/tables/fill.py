@@ -10,8 +10,8 @@ from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
-from tools.tables.comparisons import COMPARISONS
-from tools.tables.labels import Label, blank_cells, run_conditions
+from tools.tables.comparisons import Comparison
+from tools.tables.definitions import blank_cells
 from tools.tables.markdown import Table
 from tools.tables.selection import NOT_MEASURED, Selection
 from workshop.record.plural import counted
@@ -55,19 +55,19 @@ class FilledTable:
     def markdown(self, recorded_only: bool = False) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs.
 
-        `recorded_only` leaves out rows and columns without a figure that was measured and recorded; of a generated
-        table, which would lose them, only the rows that tables.toml adds.
+        `recorded_only` leaves out rows and columns without a figure that was measured and recorded, but not of a table
+        that only a generated block has, which would lose them.
         """
         header, labels, rows = self.table.header, self.table.label_columns, []
-        for row, cells, line in zip(self.table.rows, self.cells, self.table.lines, strict=True):
+        recorded_only = recorded_only and not self.table.generated
+        for row, cells in zip(self.table.rows, self.cells, strict=True):
             if self.table.tiny and not any(cell and cell.text != NOT_MEASURED for cell in cells):
                 continue
             filled = zip(row, cells, strict=True)
             texts = [text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled]
-            defines = self.table.generated and line != self.table.header_line
-            if not recorded_only or defines or not _unrecorded(texts[labels:]):
+            if not recorded_only or not _unrecorded(texts[labels:]):
                 rows.append(texts)
-        if not recorded_only or self.table.generated:
+        if not recorded_only:
             return markdown.render(replace(self.table, rows=rows))
         kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
         return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
@@ -99,7 +99,7 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     own = [run for run in runs if run.record.exercise in table.exercises]
     select = Selection(own)
-    cells = [[_cell(select, cell) if cell else None for cell in row] for row in blank_cells(table)]
+    cells = [[_cell(select, *cell) if cell else None for cell in row] for row in blank_cells(table)]
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
     if len(places) > 1:
         several = f"runs from several places: {', '.join(places)}"
@@ -107,14 +107,14 @@ def fill(table: Table, runs: list[Run]) -> FilledTable:
     return FilledTable(table, cells, list(dict.fromkeys(select.notes)))
 
 
-def _cell(select: Selection, asked: Label) -> Cell:
+def _cell(select: Selection, figure: Figure, where: Where) -> Cell:
     """A filled cell: its figure, or why there is none."""
-    figure, value, select.used = asked.figure, None, []
+    value, select.used = None, []
     try:
-        if compare := COMPARISONS.get(figure.name):
-            value = compare(select, asked.where)
+        if isinstance(figure, Comparison):
+            value = figure.of(select, where)
         else:
-            value = over_repeats(select(asked.where), figure.name, asked.std)
+            value = over_repeats(select(where), figure.name, figure.std)
         text = figure.written(value)
     except UnavailableError as missing:
         text, used = str(missing), select.used
@@ -136,7 +136,7 @@ def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -
     exercises = [table.path.parent.resolve().name for table in tables], sum((table.exercises for table in tables), ())
     own = next(filter(None, ([run for run in runs if run.record.exercise in names] for names in exercises)), [])
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
-    conditions = [*{str(where): where for where in (run_conditions(cell.where) for cell in cells)}.values()]
+    conditions = [*{str(where): where for _, where in cells}.values()]
     counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))
     return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
+from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.labels import dictionary_of, meaning, normalised
-from tools.tables.markdown import BY_HAND, is_blank, section, tables_in
+from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
 from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -22,6 +22,7 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 # Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
+_CLOSE_PERCENT = 10  # a prediction that is right
 _TITLE, _COLUMN = "Prediction", "Yours"  # of the table of predictions
 
 
@@ -85,7 +86,7 @@ def predictions_form(folder: Path) -> str:
 
 
 def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
-    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.toml names.
+    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
 
     Args:
         checked: the form's tables.
@@ -94,7 +95,7 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
     folder = checked[0][0].table.path.parent
-    cells = dictionary_of(folder).predictions
+    cells = predictions(folder) if typed else {}  # the closing task's form has none
     for question, yours, *_ in typed:
         if not is_blank(yours):
             number = question.partition(".")[0]
@@ -103,8 +104,22 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
                 yield f"  Table {table}, {row}, {column}: {_found(checked, table, row, column, show)}"
 
 
+def how_close(yours: str, cell: Cell) -> str:
+    """A prediction beside the figure that was measured."""
+    try:
+        predicted = read_cell(yours, cell.figure)
+    except InputError as problem:
+        return str(problem)
+    if not isinstance(predicted, float) or cell.value is None:
+        return "not comparable"
+    low, high = sorted((predicted, cell.value))
+    if high <= low * (1 + _CLOSE_PERCENT / 100):
+        return RIGHT
+    return "within a factor of two" if high <= 2 * low else "off"
+
+
 def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:
-    """The filled cell at these labels, which are those of full runs."""
+    """The filled cell at these labels."""
     for filled, judged in checked:
         if filled.table.number == table and (found := cell_at(filled, row, column)):
             *labels, cell = found
@@ -114,13 +129,5 @@ def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> s
 
 
 def cell_at(filled: FilledTable, row: str, column: str) -> tuple[str, str, Cell] | None:
-    """A cell with its labels; in a table about tiny runs that of the label without its size."""
-    rows, columns = (_names(filled.table.path.parent, labels) for labels in (row, column))
-    found = (one for one in filled.labelled() if normalised(one[0]) in rows and normalised(one[1]) in columns)
-    return next(found, None)
-
-
-def _names(folder: Path, labels: str) -> list[str]:
-    """A row's labels or a column's as written, and as tables about tiny runs have them."""
-    tiny = [found.tiny if (found := meaning(folder, label)) else label for label in labels.split(" / ")]
-    return [normalised(labels), normalised(" / ".join(tiny))]
+    """A cell with its labels."""
+    return next((one for one in filled.labelled() if one[:2] == (row, column)), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
 BLOCK_END = "<!-- end generated -->"
 BY_HAND, EXTRA = "?", "-"  # in a blank cell: the participant reads this figure; no must-do run gives it
 _BLANK = ("", BY_HAND, EXTRA)
+TINY_LINE = "tiny model: these are not BLOOM's figures"  # above tables that tiny runs fill
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Table:
         header, separator: the two lines above the rows; header as cells, separator as written.
         rows: cells of each body row.
         lines: line number (from 1) of each body row; header_line: of the header.
-        tiny: whether it is about tiny runs.
+        tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, where: of a blank table, whose runs fill it, and conditions on all of them (labels.py).
+        exercises, definition: of a blank table, whose runs fill it, and what it asks for (table.py).
     """
 
     path: Path
@@ -47,7 +48,7 @@ class Table:
     tiny: bool = False
     generated: bool = False
     exercises: tuple[str, ...] = ()
-    where: dict[str, Any] = field(default_factory=dict)
+    definition: Any = None
 
     @property
     def name(self) -> str:
@@ -79,6 +80,11 @@ class Table:
 def is_blank(cell: str) -> bool:
     """Whether a cell of a definition is to be filled."""
     return cell in _BLANK
+
+
+def normalised(label: str) -> str:
+    """A label as it is looked up: markup, case and spacing do not change its meaning."""
+    return " ".join(re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", label).split()).casefold()
 
 
 def cells(line: str) -> list[str]:

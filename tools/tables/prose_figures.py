@@ -4,11 +4,11 @@
 
     <!-- figures
     full ddp: RESULTS.md#four-h200 Table 10 | FULL_SHARD; DDP | Samples/s
-    share: = full / ddp
+    share: ratio full ddp
     -->
 
 A name stands for a cell: the table's section and number (or the first cell of its header), the row's labels and the
-column; or for `=` and arithmetic with names of the same file. Names whose cells differ in one part share a line. The
+column; or for one of the FUNCTIONS of two names above it. Names whose cells differ in one part share a line. The
 sentence decides the number of decimals; `python -m tools report` puts the figure in, `report --check` fails where it
 differs.
 """
@@ -16,16 +16,23 @@ differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.tables.markdown import cells_named, section, tables_in
 
+FUNCTIONS: dict[str, Callable[[float, float], float]] = {
+    "ratio": lambda one, other: one / other,
+    "difference": lambda one, other: one - other,
+    "percent": lambda one, other: 100 * one / other,
+    "percent_less": lambda one, other: 100 * (1 - one / other),
+    "percent_more": lambda one, other: 100 * (one / other - 1),
+}
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
-_DEFINITION = re.compile(r"(\w+(?: \w+)*): (?:(?!= )(\S+) )?(= .+|.+ \| .+)")
+_CELLS = re.compile(r"(\w+(?: \w+)*): (\S+) (.+ \| .+)")
+_FUNCTION = re.compile(r"(\w+): (\w+) (\w+) (\w+)")
 _QUOTE = re.compile(r"((?<![\w.])-?\d[\d,]*(?:\.\d+)?|not measured|OOM|)<!--(\w+)-->")
-_NAME = re.compile(r"[^\W\d]\w*")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
 
 
@@ -35,34 +42,34 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
     `read` gives the text of a file that a figure comes from.
 
     Raises:
-        InputError: a definition names no cell, or several; a quoted figure has no definition.
+        InputError: a definition names no cell, or several, or is no function of two figures; a quoted figure has no
+            definition.
     """
 
     def line(position: int) -> int:
         return text.count("\n", 0, position) + 1
 
-    titles, places, values, differed = {}, {}, {}, []
+    titles: dict[str, str] = {}
+    values: dict[str, float | str] = {}
+    differed = []
     for block in _LIST.finditer(text):
         for number, definition in enumerate(block[1].splitlines(), line(block.start(1))):
-            match = _DEFINITION.fullmatch(definition)
-            names, target, title = (match[1].split(), match[2], match[3]) if match else ([], "", "")
-            cells = [" | ".join(labels) for labels in cells_named(title)]
-            if len(cells) != len(names):
-                raise InputError(
-                    f"{path}:{number}: {definition!r}: expected NAME: FILE#SECTION TABLE | ROW | COLUMN, or = ..., "
-                    "or NAME NAME: with two rows or columns, as ROW; ROW"
-                )
-            for name, cell in zip(names, cells, strict=True):
-                titles[name], places[name] = cell, f"{path}:{number}"
-                if target:
-                    values[name] = _cell(path, places[name], target, cell, read)
+            place = f"{path}:{number}"
+            if match := _CELLS.fullmatch(definition):
+                names, cells = match[1].split(), [" | ".join(labels) for labels in cells_named(match[3])]
+                if len(names) != len(cells):
+                    raise InputError(f"{place}: {definition!r}: expected as many names as rows or columns, as ROW; ROW")
+                titles |= dict(zip(names, cells, strict=True))
+                values |= {name: _cell(path, place, match[2], titles[name], read) for name in names}
+            else:
+                name, titles[name], values[name] = _computed(definition, values, place)
 
     def figure(match: re.Match) -> str:
         (before, name), number = match.groups(), line(match.start())
         if name not in titles or not before:
             why = "no figure before it" if name in titles else "not defined"
             raise InputError(f"{path}:{number}: {match[0]}: {why}")
-        after = _written(before, _value(name, titles, values, places[name]), f"{path}:{number}")
+        after = _written(before, values[name], f"{path}:{number}")
         if after != before:
             differed.append(f"{number}: {before}, but {titles[name]!r} is {after}")
         return f"{after}<!--{name}-->"
@@ -90,18 +97,14 @@ def _cell(path: Path, place: str, target: str, title: str, read: Callable[[Path]
     return float(match[0].replace(",", "")) if match else cells[0]
 
 
-def _value(name: str, titles: Mapping[str, str], values: Mapping[str, float | str], place: str) -> float | str:
-    if name in values:
-        return values[name]
-    from jinja2 import TemplateError
-    from jinja2.sandbox import SandboxedEnvironment
-
-    formula = titles[name]
+def _computed(definition: str, values: dict[str, float | str], place: str) -> tuple[str, str, float]:
+    """The name, the function with its names, and the value of a line such as `share: ratio full ddp`."""
     try:
-        numbers = {used: float(_value(used, titles, values, place)) for used in _NAME.findall(formula)}
-        return float(SandboxedEnvironment().compile_expression(formula[2:])(**numbers))
-    except (TemplateError, KeyError, TypeError, ValueError, ZeroDivisionError, RecursionError) as error:
-        raise InputError(f"{place}: {formula!r}: expected arithmetic with names of figures") from error
+        name, function, one, other = _FUNCTION.fullmatch(definition).groups()
+        return name, f"{function} {one} {other}", FUNCTIONS[function](values[one], values[other])
+    except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
+        expected = f"NAME: FILE#SECTION TABLE | ROW | COLUMN, or NAME: {' or '.join(FUNCTIONS)} of two names above it"
+        raise InputError(f"{place}: {definition!r}: expected {expected}") from error
 
 
 def _written(before: str, value: float | str, place: str) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.labels import blank_tables
+from tools.tables.definitions import blank_tables
 from tools.tables.markdown import Table
 from workshop.record.exercises import FURTHER, exercises_with, find_exercise
 from workshop.record.exercises import REPO as ROOT
@@ -28,7 +28,7 @@ def exercise_folder(name: str) -> Path:
 
 def exercises(root: Path = ROOT) -> list[Path]:
     """The folders that have tables."""
-    return exercises_with("tables.toml", root)
+    return exercises_with("tables.py", root)
 
 
 def documents(root: Path = ROOT) -> list[Path]:

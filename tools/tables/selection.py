@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run, Where
-from tools.tables.labels import run_conditions
 from workshop.record.plural import counted
 
 NOT_MEASURED = "not measured"
@@ -31,7 +30,7 @@ class Selection:
     def __call__(self, where: Where) -> list[Run]:
         """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
         if (key := str(where)) not in self.chosen:
-            self.chosen[key] = self._choose(run_conditions(where))
+            self.chosen[key] = self._choose(where)
         found = self.chosen[key]
         self.used += found
         completed = [run for run in found if run.state == "completed"]

@@ -33,6 +33,7 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
 }
 ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
+_READ = {"role", "content", "from", "value"}  # of a turn
 # Keys of a row or a turn that would change the lesson and are not read; and values that change nothing, here and in any
 # other key of an assistant's turn.
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
@@ -82,16 +83,13 @@ class Keys:
 
     def of_turn(self, at: str, turn: Row) -> set[str]:
         """Refuse keys that change the lesson. Returns keys of an assistant's turn that are taken without effect."""
-        known = {key for key in UNREAD & turn.keys() if turn[key] not in NO_CHANGE}
+        given = {key for key in turn.keys() - _READ if turn[key] not in (NO_CHANGE if key in UNREAD else NOTHING)}
         if ROLES.get(str(turn.get("from", turn.get("role")))) != "assistant":
-            self.refuse(at, turn, (key for key in known if not ABOUT_TRAINING.search(key)))
+            self.refuse(at, turn, (key for key in given & UNREAD if not ABOUT_TRAINING.search(key)))
             return set()
-        others = {
-            key for key in turn.keys() - UNREAD - {"role", "content", "from", "value"} if turn[key] not in NOTHING
-        }
-        marks = {key for key in others if _may_be_a_mark(key, turn[key])}
-        self.refuse(at, turn, known | marks)
-        return others - marks - {*self.ignored}
+        marks = {key for key in given if key in UNREAD or _may_be_a_mark(key, turn[key])}
+        self.refuse(at, turn, marks)
+        return given - marks - {*self.ignored}
 
 
 def _may_be_a_mark(key: str, value: Any) -> bool:

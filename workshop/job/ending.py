@@ -4,8 +4,9 @@ Ranks and W&B's process may still write then; launchers do not. A launcher that 
 """
 
 import os
+import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from workshop.job import processes
@@ -41,6 +42,20 @@ class Ending:
         if self.control.at_end:
             self._limit(f"ended {os.environ.get('SLURM_NODEID', '0')}", lines)
         return time.monotonic() >= self.kill_s
+
+    def end_all(self, told: Callable[[], object], after_s: float) -> None:
+        """SIGKILL all descendants, also ranks whose launcher was killed: when due, or at once before the last word.
+
+        Args: told: asked often, whether they are to end `after_s` from now at the latest.
+        """
+        # A parent may go while the first looks.
+        while living := processes.descendants(self.spared) or processes.descendants(self.spared):
+            if told():
+                self.within(after_s)
+            for pid in living if not self.control.at_end or self.due() else ():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def _limit(self, ended: str, lines: list[str]) -> None:
         self.within(END_AFTER_S)

@@ -118,8 +118,7 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
     control, saving = Control(Path(os.environ["RUN_DIR"])), False
     ending = Ending(control, [process.pid for process in loggers])
     while processes.runs(training) and not ending.due():
-        got = signal.sigtimedwait(processes.JOB_SIGNALS, processes.LOOK_EVERY_S)
-        if got is None or got.si_signo not in ENDINGS:
+        if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue
         if "SLURM_STEP_ID" in os.environ and control.saves and not saving:
             saving = True  # SLURM has told every process of the step, and the ranks save (training/saving.py)
@@ -127,18 +126,11 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
             ending.within(processes.KILL_AFTER_S)
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
-        process.terminate()
-    for process in loggers:
+        process.kill()  # also one that is stopped, which SIGTERM does not end
         process.wait()
-    while saving and not control.at_end and processes.descendants() and not signal.sigtimedwait(ENDINGS, 0.1):
+    while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
-
-    def due() -> bool:
-        if signal.sigtimedwait(ENDINGS, 0):
-            ending.within(processes.KILL_AFTER_S)
-        return not control.at_end or ending.due()
-
-    processes.end_descendants(due)
+    ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
     ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
     return processes.exit_code(training)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,22 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 def lead_job() -> None:
     """Let JOB_SIGNALS wait for `signal.sigwait`, so that none is lost and none interrupts.
 
-    A descendant whose parent dies becomes this process's child, where `end_descendants` finds it.
+    A descendant whose parent dies becomes this process's child, where `Ending.end_all` finds it.
     """
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # launch.sh ignores it while Python starts
     signal.pthread_sigmask(signal.SIG_BLOCK, JOB_SIGNALS)
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def received(signals: Collection[int], wait_s: float = 0) -> int:
+    """Return one of these blocked signals as soon as it has come; 0 if none comes in time.
+
+    It polls: if a wait of `sigtimedwait` is interrupted by SIGSTOP and SIGCONT, Python returns a number at random.
+    """
+    end_s = time.monotonic() + wait_s
+    while not (got := signal.sigtimedwait(signals, 0)) and time.monotonic() < end_s:
+        time.sleep(0.05)
+    return got.si_signo if got else 0
 
 
 def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> subprocess.Popen[bytes]:
@@ -78,12 +89,3 @@ def launchers(spared: Collection[int] = ()) -> set[int]:
             if b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
                 ranks.add(pid)
     return living - ranks if ranks else set()
-
-
-def end_descendants(due: Callable[[], bool], spared: Collection[int] = ()) -> None:
-    """SIGKILL all descendants when it is due, also ranks whose launcher was killed at whatever point."""
-    while living := descendants(spared) or descendants(spared):  # a parent may go while the first looks
-        for pid in living if due() else ():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)

@@ -18,21 +18,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop.job import owner
+from workshop.job import owner, processes
 from workshop.job.ending import Ending
 from workshop.job.node import one_per_node
 from workshop.job.outcome import NOT_BEGUN, begin, record_end
-from workshop.job.processes import (
-    JOB_SIGNALS,
-    KILL_AFTER_S,
-    LOOK_EVERY_S,
-    descendants,
-    end_descendants,
-    exit_code,
-    lead_job,
-    runs,
-    started,
-)
 from workshop.job.terminal import follow
 from workshop.record import checkpoints
 from workshop.record.control import Control
@@ -58,7 +47,7 @@ class Supervisor:
         self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
         self.ended = False  # this process ended the training or did not start it; else it died by itself
         self.again = False  # no time is left: the requeued job continues the training
-        self.others = descendants()  # started by the shell that became this process: a `tee` of its output
+        self.others = processes.descendants()  # started by the shell that became this process: a `tee` of its output
         self.step: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
@@ -161,41 +150,36 @@ class Supervisor:
 
     def run_step(self, command: Sequence[str]) -> int:
         """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
-        self.look_for_signals()
-        if self.received or self.again:
+        if self.look_for_signals() or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
         with output.open("ab") as out:
             offset = out.tell()
-            self.step = step = started(command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT)
+            self.step = step = processes.started(
+                command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
+            )
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
-        ending = Ending(self.control, self.others, later_s=KILL_AFTER_S)
-        while runs(step) and not ending.due():
-            if got := signal.sigtimedwait(JOB_SIGNALS, LOOK_EVERY_S):
-                self.handle(got.si_signo)
+        ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
+        while processes.runs(step) and not ending.due():
+            if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
+                self.handle(number)
         self.step = None
-
-        def due() -> bool:
-            self.look_for_signals()
-            if self.received:
-                ending.within(0)
-            return not self.control.at_end or ending.due()
-
-        end_descendants(due, self.others)
+        ending.end_all(self.look_for_signals, 0)
         step.wait()
         over.set()
         viewer.join()
-        return TOLD_TO_END if self.again or self.control.saved else exit_code(step)
+        return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(step)
 
-    def look_for_signals(self) -> None:
-        """Handle the signals that came between two steps."""
-        while got := signal.sigtimedwait(JOB_SIGNALS, 0):
-            self.handle(got.si_signo)
+    def look_for_signals(self) -> str:
+        """Handle the signals that came between two steps; return the one that told this job to end."""
+        while number := processes.received(processes.JOB_SIGNALS):
+            self.handle(number)
+        return self.received
 
     def handle(self, number: int) -> None:
-        """Handle one of JOB_SIGNALS as the table in workshop/job/__init__.py says."""
+        """Handle one of processes.JOB_SIGNALS as the table in workshop/job/__init__.py says."""
         if number == signal.SIGCHLD:
             return
         name = signal.Signals(number).name
@@ -232,7 +216,7 @@ class Supervisor:
         if ended["state"] != "completed":
             show(shown(ended))
         self.requeue()
-        if subprocess.run([sys.executable, "-m", "tools", "summary", str(self.run_dir)]).returncode:
+        if subprocess.run([sys.executable, "-m", "tools", "runs", str(self.run_dir)]).returncode:
             show(f"evidence: {self.run_dir}")
         return read_run_record(self.run_dir)["exit_code"]
 
@@ -261,7 +245,7 @@ def shown(ended: dict[str, str]) -> str:
 
 
 def main() -> None:
-    lead_job()
+    processes.lead_job()
     try:
         sys.exit(Supervisor(sys.argv[1:]).run())
     except OSError as error:

@@ -224,12 +224,8 @@ def _entries(value: Any, schema: Schema, key: str) -> dict[str, Any]:
 
 
 def _plain(value: Any, kind: type, key: str) -> Any:
-    if type(value) is not kind:
-        # JSON has one kind of number: 1.0 may be written as 1. No count has more than 64 bits.
-        if not (kind is float and type(value) is int and -(2**63) < value < 2**63):
-            raise MistypedError(key, value, _JSON_NAMES[kind])
-    elif kind is str:
-        return one_line(value)
-    elif kind is int and not -(2**63) < value < 2**63:
-        raise MistypedError(key, value, _JSON_NAMES[int])
-    return value
+    # JSON has one kind of number: 1.0 may be written as 1. No count has more than 64 bits.
+    whole = type(value) is int and kind in (int, float) and -(2**63) < value < 2**63
+    if not whole and (type(value) is not kind or kind is int):
+        raise MistypedError(key, value, _JSON_NAMES[kind])
+    return one_line(value) if kind is str else value

@@ -81,18 +81,13 @@ def checked(
         raise InputError(f"{path}: {key} is {value!r}; expected {words(kind)}{why}")
     if not isinstance(kind, dict):
         return int(value) if type(kind) is int else value
-    prefix = f"{key}." if key else ""
-    unknown = [name for name in value if name not in kind]
-    named = [name for name in unknown if name in (other or {})]
-    # Values before keys: the value that is not trained here may be what makes a library read the keys.
-    found = {
-        name: checked(path, one, kind[name], f"{prefix}{name}", auto=auto, other=other, where=where)
-        for name, one in value.items()
-        if name in kind and not named
-    }
-    for name in named or unknown:
-        expected = (other or {}).get(name) or f"keys out of {', '.join(sorted(kind))}"
-        raise InputError(f"{path}: nothing reads '{prefix}{name}'{where}; expected {expected}")
+    prefix, others, found = f"{key}." if key else "", other or {}, {}
+    # Values before unknown keys: the value that is not trained here may be what makes a library read the keys.
+    for name in sorted(value, key=lambda name: (name not in others, name not in kind)):
+        if name not in kind:
+            expected = others.get(name) or f"keys out of {', '.join(sorted(kind))}"
+            raise InputError(f"{path}: nothing reads '{prefix}{name}'{where}; expected {expected}")
+        found[name] = checked(path, value[name], kind[name], f"{prefix}{name}", auto=auto, other=other, where=where)
     return found
 
 

@@ -21,9 +21,14 @@ def short_name(model_name: str) -> str:
     return model_name.rstrip("/").rsplit("/", 1)[-1]
 
 
+def base_name(model_name: str) -> str:
+    """Without what says how a model was trained on: Llama-3.1-8B-Instruct has the shape of Llama-3.1-8B."""
+    return re.sub(r"-(base|chat|instruct|it|pt)(?=-|$)", "", model_name.lower())
+
+
 def model_path(model_name: str) -> Path | None:
     """The file of a model's configuration: a config.json or its folder, a shape, or the hub's cache; None without."""
-    name, given = short_name(model_name).lower(), Path(model_name)
+    name, given = base_name(short_name(model_name)), Path(model_name)
     for path in (given, given / "config.json", SHAPES.get(name), TINY / "config.json" if name == "tiny" else None):
         if path and path.is_file():
             return path
@@ -44,11 +49,16 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def model_file(model_name: str) -> dict[str, Any]:
-    """The content of `model_path`, or its `text_config`; {} without a path. Raises InputError for what is no JSON."""
+    """The content of `model_path`, or its `text_config`, whose `_text_of` is then the whole model's type if
+    Transformers trains the decoder alone only. {} without a path. Raises InputError for what is no JSON.
+    """
     path = model_path(model_name)
     found = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
-    text = found.get("text_config")
-    return text | {"_name_or_path": found.get("_name_or_path", "")} if isinstance(text, dict) else found
+    if not isinstance(text := found.get("text_config"), dict):
+        return found
+    kind = decoder_type(str(text.get("model_type")))
+    alone = {"model_type": kind, "_text_of": found.get("model_type")} if kind != text.get("model_type") else {}
+    return text | alone | {"_name_or_path": found.get("_name_or_path", "")}
 
 
 @cache
@@ -76,6 +86,12 @@ def decoders() -> dict[str, str]:
     listed = (text.partition(f"MODEL_FOR_{kind}_LM_MAPPING_NAMES = ")[2] for kind in ("CAUSAL", "MASKED"))
     causal, masked = (dict(re.findall(r'\("([\w-]+)", "(\w+)"', names.partition("\n)\n")[0])) for names in listed)
     return {kind: name for kind, name in causal.items() if kind not in masked}
+
+
+def decoder_type(kind: str) -> str:
+    """The type of a text decoder. One that Transformers has no class for is its language model's: qwen3_vl_text."""
+    plain = re.sub(r"(_\d+)?_vl(_moe)?_text$", r"\2", kind)
+    return plain if kind not in decoders() and plain in decoders() else kind
 
 
 def most_positions(model: Mapping[str, Any]) -> int | None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from multiprocessing import get_context
 from typing import Any
@@ -106,6 +106,8 @@ def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
     if shape.fast:
         from workshop.kernels import fast_models
 
+        if reason := _why_no_rung(model.config.model_type, shape.model_name, shape.max_length):
+            raise InputError(reason)
         fast_models.use_fast_forward(model)
         model.use_kernel(shape.attention)
         fast_models.use_loss(model, "full" if shape.loss == "full" else "chunked", shape.loss_chunk)
@@ -118,6 +120,17 @@ def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
         adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
         model = with_adapters(model, *adapters, shape.four_bits, shape.trained)
     return model
+
+
+@cache
+def _why_no_rung(kind: str, model_name: str, max_length: int) -> str:
+    """Why the speed ladder refuses the model; "" if it does not. All its kernels compute what sdpa does."""
+    from workshop.kernels.fast_models import FAMILIES, difference, packed_with
+
+    if kind in FAMILIES:
+        return ""
+    reason = difference(shape_config(model_name), max_length, packed_with("sdpa", "chunked"), "cpu")
+    return reason and f"{kind}: the ladder's kernels would train another model ({reason})"
 
 
 def _config(shape: StepShape) -> Any:

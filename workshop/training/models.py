@@ -19,7 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from workshop.data.hub import hub_error
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
-from workshop.settings.model_file import SHAPES, model_path, short_name, weight_files
+from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
 from workshop.settings.settings import Settings, configuration
 
 
@@ -63,7 +63,9 @@ def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
     if path := model_path(model_name):
         with _loading(model_name):
-            return AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+            found = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+            kind = decoder_type(found.model_type)
+            return found if kind == found.model_type else AutoConfig.for_model(**found.to_dict() | {"model_type": kind})
     expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
     near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
     meant = f"did you mean {near[0]}? " if near else ""
@@ -98,8 +100,11 @@ def load_model(
     Raises InputError for a shape or a hub name that does not exist, an encoder, an adapter, and missing weights.
     """
     torch.manual_seed(settings.seed)
-    sharded = sharded or (shards_with_fsdp(settings) and not on_each_rank)
-    if on_each_rank or not rank_0_sends_weights(settings):
+    found = configuration(settings) if settings.config and not on_each_rank else None
+    fsdp = found.values if found and not found.is_deepspeed and found.values.get("fsdp", True) else None
+    sharded |= fsdp is not None
+    # accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded.
+    if not (fsdp and dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
         model = _load(settings, dtype, sharded)
     else:  # the others wait
         sent = [None]
@@ -162,20 +167,6 @@ class DrawnElsewhere(TorchDispatchMode):
             return args[0].copy_(func(torch.empty_like(args[0], device=self.device), *args[1:], **options))
         moved = [arg.to(self.device) if isinstance(arg, torch.Tensor) else arg for arg in args]
         return func(*moved, **options | {"device": self.device} if "device" in options else options).cpu()
-
-
-def shards_with_fsdp(settings: Settings) -> bool:
-    """Return whether the launcher's configuration is FSDP's, which shards the Trainer's model part by part."""
-    found = configuration(settings) if settings.config else None
-    return bool(found) and not found.is_deepspeed and found.values.get("fsdp", True)
-
-
-def rank_0_sends_weights(settings: Settings) -> bool:
-    """Return whether accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded."""
-    if not (settings.config and dist.is_initialized()):
-        return False
-    values = configuration(settings).values
-    return values.get("version") == 2 and values.get("cpu_ram_efficient_loading", False)
 
 
 def with_empty_weights(model: PreTrainedModel, device: str) -> PreTrainedModel:

@@ -111,6 +111,7 @@ def test_what_is_refused_before_the_start_is_what_a_small_model_shows(script: st
         ("tp", {"MODEL_NAME": "llama-3.1-8b", "NPROC_PER_NODE": "16"}, "found 8 key heads for 16 ranks"),
         ("tp", {"NUM_HEADS": "1"}, "MODEL_NAME=simple-gpt: found 1 key head for 2 ranks"),
         ("pp", {"NUM_LAYERS": "1", "GRAD_ACC": "2"}, "found 1 layer for 2 stages"),
+        ("ep", {"MODEL_NAME": "olmoe-4-layers", "NPROC_PER_NODE": "3"}, "found 64 experts for 3 ranks"),
     ],
 )
 def test_settings_check_refuses_it_before_a_run_folder_is_made(

@@ -112,7 +112,8 @@ def test_speed_of_each_printed_evaluation_is_right_beside_their_mean(
     make_readme(text := README.replace("F1 (%)", "Evaluation samples/s"))
     definitions = table_definitions(tmp_path)
     monkeypatch.setattr(check, "table_definitions", lambda: definitions)
-    for value, wrong in (("39.4", 0), ("37.2", 0), ("41.6", 0), ("44", 1)):
+    make_run("r0", {"start_time": "2026-11-01T09:00:00+00:00"}, **{"train.out": line.format(48)})
+    for value, wrong in (("39.4", 0), ("37.2", 0), ("41.6", 0), ("48", 0), ("44", 1)):
         assert checked([*RIGHT[:3], value], text=text)[0] == wrong, value
 
 

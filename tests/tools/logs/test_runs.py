@@ -6,8 +6,8 @@ import pytest
 
 from tests.filled_tables import filled_table
 from tests.tools.conftest import age
-from tools.logs.figures import read_timers
 from tools.logs.runs import find_runs, read_run
+from tools.logs.sources import read_timers
 from tools.tables.repository import ROOT
 
 

@@ -38,3 +38,17 @@ def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a
     repeated = "tbody tr:nth-child(n+20)"
     page.evaluate(f"document.querySelectorAll('{repeated}').forEach(one => one.remove())")
     assert serious(page) == []
+
+
+def test_list_shows_few_runs_at_first_and_those_with_every_word_of_the_filter(look):
+    page = look("index.html")
+    page.select_option("#f-kind", "")
+    rows = page.locator("#runs tbody tr:visible")
+    every = rows.count()
+    page.evaluate("most = 10; filter()")  # a page of 100 runs takes long to make
+    assert rows.count() == 10 and f"{every - 10} more fit" in page.inner_text("#count")
+    page.click("#more")
+    assert rows.count() == every and page.locator("#more").is_hidden()
+    page.fill("#f-text", "h200x4 full_shard completed")
+    found = rows.all_inner_texts()
+    assert found and all(word in text for text in found for word in ("h200x4", "full_shard", "completed"))

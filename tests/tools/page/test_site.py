@@ -11,7 +11,7 @@ from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 from tools.logs.runs import find_runs, read_run
 from tools.page.curves import MOST_POINTS, charts
-from tools.page.entries import entries
+from tools.page.entries import entries, listed
 
 
 def text_of(page: Path) -> str:
@@ -107,3 +107,9 @@ def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(make_run, logs,
     assert all("21,658" in pages[f"number{number}"] for number in range(4))
     assert "a symbolic link" in pages["elsewhere"] and "secret" not in pages["elsewhere"]
     assert "11.80" in pages["sound"]
+
+
+def test_list_has_pytorchs_peak_where_nvidia_smi_left_no_log(make_run) -> None:
+    run = read_run(make_run("r1", **{"gpu_memory.csv": None}))
+    assert listed(run, "peak_gpu_mib") == "19,597 (PyTorch)"
+    assert listed(read_run(make_run("r2")), "peak_gpu_mib") == "21,658"

@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
 from tools.tables.comparisons import COMPARISONS
+from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
-from tools.tables.labels import blank_tables
 from tools.tables.repository import ROOT, exercises
 
 SINGLE, MULTI = ROOT / "deepspeed-single-gpu", ROOT / "deepspeed-multi-gpu"

@@ -2,7 +2,6 @@ import pytest
 
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.labels import tiny_view
 from tools.tables.repository import table_definitions
 
 
@@ -10,9 +9,8 @@ from tools.tables.repository import table_definitions
 def fill(logs):
     """fill("2") -> the cells of a README's Table 2, by row; then its `runs` and `notes` are those of the table."""
 
-    def fill(number: str, tiny: bool = False) -> dict[str, list[str]]:
-        table = table_definitions()[number]
-        filled = tables.fill(tiny_view(table) if tiny else table, find_runs(logs))
+    def fill(number: str) -> dict[str, list[str]]:
+        filled = tables.fill(table_definitions()[number], find_runs(logs))
         fill.notes, fill.runs = filled.notes, [run.folder.name for run in filled.runs]
         rows = zip(filled.table.rows, filled.cells, strict=True)
         return {row[0]: [cell.text for cell in cells if cell] for row, cells in rows}

@@ -1,5 +1,6 @@
 """One node's share: loggers beside the command, ended with it; what differs by node is expanded on the node."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, program, wait_until
-from tests.leftovers import processes_of
+from tests.leftovers import commands_with, processes_of
 
 pytestmark = pytest.mark.long
 
@@ -31,6 +32,17 @@ def test_K11_killed_node_leaves_neither_command_nor_logger(tmp_path: Path) -> No
     job.send_signal(signal.SIGKILL)
     job.wait()
     wait_until(lambda: processes_of(tmp_path) == [])
+
+
+def test_stopped_logger_does_not_keep_a_job_whose_training_has_failed(tmp_path: Path) -> None:
+    job = node(tmp_path, "bash", "-c", "until [ -e $RUN_DIR/over ]; do sleep 0.1; done; exit 3")
+    loggers: list[int] = []
+    while not loggers:
+        found = commands_with("RUN_DIR", tmp_path).items()
+        loggers = [pid for pid, command in found if "-m workshop.measure.memory_logger" in command]
+    os.kill(loggers[0], signal.SIGSTOP)
+    (tmp_path / "over").touch()
+    assert job.wait(timeout=60) == 3
 
 
 def test_next_attempt_ends_the_ranks_of_a_killed_node_process(tmp_path: Path) -> None:

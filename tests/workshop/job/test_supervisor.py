@@ -207,6 +207,13 @@ def test_stopped_process_does_not_keep_the_job_for_ever(tmp_path: Path, stopped:
     assert (code, record["state"]) == (0, "completed")
 
 
+def test_job_that_was_suspended_for_longer_than_a_look_goes_on(tmp_path: Path) -> None:
+    """`scontrol suspend`, or Ctrl-Z and `fg`: the supervisor took the end of its wait for a signal, and died of it."""
+    suspended = "kill -STOP $LAUNCHER_PID; sleep 0.5; kill -CONT $LAUNCHER_PID; sleep 0.5"
+    code, record, _ = finished(tmp_path, f"{suspended}; {FINISHED}", "supervisor.processes.LOOK_EVERY_S = 0.1")
+    assert (code, record["state"]) == (0, "completed")
+
+
 def test_run_that_is_told_to_end_twice_saves_twice(tmp_path: Path) -> None:
     """The request of an earlier attempt, read as this one's, had it ended at once: its steps were lost."""
     waits = "until [ $(grep -c stop .control) -gt $before ]; do sleep 0.05; done"

@@ -1,59 +1,37 @@
 """Every table is read, every label of it can be filled, and what a participant fills by hand is asked for."""
 
-import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tools.__main__ import main
 from tools.errors import InputError
-from tools.logs.run import is_fact
 from tools.tables import markdown
+from tools.tables.definitions import SIZES, blank_cells, blank_tables, predictions, tables_py
 from tools.tables.fill import fill
 from tools.tables.forms import cell_at, questions
-from tools.tables.labels import (
-    SIZES,
-    TINY_CAPTION_END,
-    blank_cells,
-    blank_tables,
-    dictionary_of,
-    run_conditions,
-    tiny_view,
-    tiny_views,
-)
 from tools.tables.repository import exercise_folder, exercises
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_label_of_every_table_can_be_filled_and_every_condition_is_on_a_fact(exercise):
-    for table in blank_tables(exercise):
-        for cell in (cell for row in blank_cells(table) for cell in row if cell):
-            assert all(map(is_fact, run_conditions(cell.where)))
-
-
-def test_every_table_of_the_toml_is_in_a_document():
-    for exercise in exercises():
-        content = tomllib.loads((exercise / "tables.toml").read_text())
-        numbers = {number for block in content["tables"] for number in block} - {"where", "exercises"}
-        assert numbers == {table.number for table in blank_tables(exercise)}
+def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_is_in_a_document(exercise):
+    tables = blank_tables(exercise)
+    assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
+    for table in tables:
+        assert table.label_columns == table.definition.label_columns
+        assert any(cell for row in blank_cells(table) for cell in row)
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
-def test_every_table_has_a_view_for_tiny_runs_that_asks_for_no_size_and_that_check_knows(exercise, tmp_path):
-    compared = {"precision"} if exercise.name == "benchmark" else set()
+def test_tiny_run_meets_every_condition_on_a_size(exercise):
     for table in blank_tables(exercise):
-        cells = [cell for row in blank_cells(tiny_view(table)) for cell in row if cell]
-        assert cells and all(cell.where["tiny"] and not cell.where.keys() & (SIZES - compared) for cell in cells)
-        assert "world_size" not in table.where or all("world_size" in cell.where for cell in cells), "also of one"
-    views = tiny_views(blank_tables(exercise))
-    (tmp_path / "my_results.md").write_text("\n\n".join(markdown.render(view) for view in views))
-    copies = markdown.read_tables(tmp_path / "my_results.md")
-    read, written = (
-        [(one.number, one.header, markdown.cells(one.separator), one.rows) for one in tables]
-        for tables in (copies, views)
-    )
-    assert read == written and all(len(header) == len(marks) for _, header, marks, _ in read)
-    assert all(copy.caption.endswith(TINY_CAPTION_END) for copy in copies)
+        asked = [cell[1] for row in blank_cells(replace(table, tiny=True)) for cell in row if cell]
+        sizes = SIZES.difference(table.definition.compares)
+        assert asked and all(where["tiny"] and not where.keys() & sizes for where in asked)
+        assert "world_size" not in table.definition.where or all("world_size" in where for where in asked), (
+            "also of one"
+        )
 
 
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
@@ -83,37 +61,38 @@ def test_broken_table_is_named_with_its_line(tmp_path, text, error):
         read(tmp_path, text)
 
 
-def test_filled_table_in_a_generated_block_of_the_results_is_the_blank_one(make_readme):
-    head = "**Table 2** *T*\n\n| Run | Peak GPU Memory (MiB) | Logits computed |\n|---|---|---|\n"
-    folder = make_readme("# Ladder\n").parent
-    (folder / "tables.toml").write_text('[[tables]]\n2 = {}\n[labels]\n"Stage {stage}" = {}\n"Logits computed" = {}\n')
-    (folder / "RESULTS.md").write_text(
-        f"<!-- generated: python -m tools fill x --plain -->\n\n{head}| Stage 1 | 21,658 | all |\n"
-        "| Stage 2 | not measured | none |\n\n<!-- end generated -->\n"
+def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
+    head = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n"
+    readme = make_readme(f"{head}| F1 (%) | ? |\n")
+    (readme.parent / "RESULTS.md").write_text(
+        "<!-- generated: python -m tools fill baseline --plain -->\n\n"
+        f"{head}| F1 (%) | 55.12 |\n| Energy (J) | not logged |\n\n{head.replace('1', '2')}| Samples/s | 11.80 |\n\n"
+        "<!-- end generated -->\n"
     )
-    (table,) = blank_tables(folder)
-    assert table.rows == [["Stage 1", "", "all"], ["Stage 2", "", "none"]]
-    assert table.where == {} and len([cell for row in blank_cells(table) for cell in row if cell]) == 2
+    tables = blank_tables(readme.parent)
+    assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
+    (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
+    with pytest.raises(KeyError, match="77"):
+        blank_tables(readme.parent)
 
 
-def test_block_keeps_the_rows_that_define_it_and_prints_no_other_without_a_run() -> None:
-    table = next(table for table in blank_tables(exercise_folder("fsdp")) if table.number == "12")
-    assert ["8 nodes", *[""] * 7] in table.rows
-    rows = fill(table, []).markdown(recorded_only=True).splitlines()[4:]
-    assert [row.split(" |")[0] for row in rows] == ["| 1 node", "| 2 nodes", "| 4 nodes"]
+def test_block_has_no_row_of_the_blank_table_without_a_recorded_figure() -> None:
+    tables = {table.number: table for table in blank_tables(exercise_folder("fsdp"))}
+    rows = {number: fill(tables[number], []).markdown(recorded_only=True).splitlines()[4:] for number in ("10b", "12")}
+    assert rows["10b"] == []
+    assert [row.split(" |")[0] for row in rows["12"]] == ["| 1 node", "| 2 nodes", "| 4 nodes", "| 8 nodes"]
 
 
 TAUGHT = [folder for folder in exercises() if folder.name != "models"]
 
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)
-def test_figures_beside_the_predictions_are_cells_of_the_exercise_also_of_tiny_runs(folder: Path) -> None:
-    named = dictionary_of(folder).predictions
+def test_figures_beside_the_predictions_are_cells_of_the_exercise(folder: Path) -> None:
+    named = predictions(folder)
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
     for number, row, column in (cell for cells in named.values() for cell in cells):
         assert cell_at(fill(tables[number], []), row, column), (number, row, column)
-        assert cell_at(fill(tiny_view(tables[number]), []), row, column), (number, row, column)
 
 
 def test_check_asks_for_the_marked_cells_and_shows_predictions(make_run, logs, tmp_path, capsys) -> None:

@@ -1,0 +1,27 @@
+"""Table 17: ZeRO stages by precisions."""
+
+import re
+
+from tools.tables.table import Asked, Table, figure, runs
+
+
+def cell(experiment: str, column: str) -> Asked:
+    """An experiment is named as the published grid names it: zs0_bf16_gpus1_bs32_sl128."""
+    stage, precision, *sizes = re.fullmatch(r"zs(\d)_(\w+)_gpus(\d+)_bs(\d+)_sl(\d+)", experiment).groups()
+    world_size, batch_size, max_length = map(int, sizes)
+    where = runs(precision=precision, world_size=world_size, batch_size=batch_size, max_length=max_length)
+    return figure(column), where | runs(config=f"zero{stage}")
+
+
+TABLES = {"17": Table(cell, runs(nodes=1), compares=["precision"])}
+PREDICTIONS = {
+    "1": [
+        "17 | zs0_bf16_gpus1_bs32_sl128; zs1_bf16_gpus1_bs32_sl128 | Tokens/s",
+        "17 | zs2_bf16_gpus1_bs32_sl128; zs3_bf16_gpus1_bs32_sl128 | Tokens/s",
+    ],
+    "2": [
+        "17 | zs0_fp32_gpus1_bs32_sl128; zs0_bf16_gpus1_bs32_sl128 | Tokens/s",
+        "17 | zs0_fp32_gpus1_bs32_sl128; zs0_bf16_gpus1_bs32_sl128 | Peak allocated (MiB)",
+    ],
+    "3": ["17 | zs0_fp32_gpus1_bs32_sl128; zs0_bf16_gpus1_bs32_sl128 | Tokens/s; Tokens/s, std"],
+}

@@ -1,0 +1,34 @@
+"""Tables 13 to 16: a model of one's own on one GPU, on several, and made larger with their number."""
+
+from tools.tables.table import Asked, Table, figure, gpus, nodes, runs
+
+RULES = {"Published rule": runs(config="published"), "Constant work": runs(config="constant")}
+ONE_SIZE = runs(config=None)
+
+
+def of_row(metric: str, _: str) -> Asked:
+    return figure(metric), runs()
+
+
+def one_node(setup: str, column: str) -> Asked:
+    return figure(column), runs(nodes=1) | gpus(setup.removeprefix("Single node, "))
+
+
+def by_nodes(setup: str, column: str) -> Asked:
+    return figure(column), nodes(setup)
+
+
+def by_rule(rule: str, count: str, column: str) -> Asked:
+    return figure(column), RULES[rule] | gpus(count)
+
+
+TABLES = {
+    "13": Table(of_row, ONE_SIZE | runs(world_size=1, use_fsdp=False)),
+    "14": Table(one_node, ONE_SIZE | runs(nodes=1, use_fsdp=True)),
+    "15": Table(by_nodes, ONE_SIZE | runs(gpus_per_node=1, use_fsdp=True)),
+    "16": Table(by_rule),
+}
+PREDICTIONS = {
+    "1": ["14 | Single node, 1 GPU; Single node, 2 GPUs | GPU Memory at step end (GB)"],
+    "3": ["16 | Published rule / 2 GPUs; Published rule / 16 GPUs | Train Runtime (s)"],
+}

@@ -1,0 +1,45 @@
+"""Tables 27 to 27d: what adapters save and what they learn."""
+
+from tools.logs.run import NoneOf
+from tools.tables.table import Asked, Table, figure, runs
+
+METHODS = {
+    "full": runs(adapters="full"),
+    "LoRA 8": runs(adapters="lora", lora_rank=8),
+    "LoRA 64": runs(adapters="lora", lora_rank=64),
+    "QLoRA 8": runs(adapters="qlora", lora_rank=8),
+    "all weights": runs(rung="12_documents", exercise="speed-ladder"),
+    "Rung 12, LoRA 8": runs(rung="12_documents", adapters="lora", exercise="lora"),
+    "TRL's LoRA 8": runs(rung="peer_trl_lora"),
+    "TRL's LoRA 8, bfd by FlexAttention": runs(rung="peer_trl_exact_lora"),
+    "Unsloth's LoRA 8": runs(rung="peer_unsloth_lora"),
+}
+BOTH = ["lora", "speed-ladder"]
+
+
+def method(label: str, column: str) -> Asked | None:
+    return None if column == "Examples apart" else (figure(column), METHODS[label])
+
+
+def model_and_method(label: str, column: str) -> Asked | None:
+    """`bloom-560m, LoRA 8`."""
+    model, _, name = label.partition(", ")
+    return None if column == "Examples apart" else (figure(column), runs(model=model) | METHODS[name])
+
+
+TABLES = {
+    "27": Table(model_and_method, runs(world_size=1, rung="1_bf16", max_steps=20, grad_acc=1), BOTH),
+    "27b": Table(method, runs(world_size=1, model="harbour-base", rung="1_bf16", train_examples=6400)),
+    "27c": Table(
+        model_and_method,
+        runs(world_size=1, rung=NoneOf(["1_bf16"]), max_length=512, batch_size=NoneOf([16])),
+        BOTH,
+    ),
+    "27d": Table(method, runs(world_size=1, model="llama-3.2-1b", max_length=512, batch_size=64), BOTH),
+}
+ROWS = "bloom-560m, full; bloom-560m, LoRA 8; bloom-560m, QLoRA 8"
+PREDICTIONS = {
+    "1": ["27 | bloom-560m, LoRA 8 | Trained parameters (M)"],
+    "2": [f"27 | {ROWS} | Weights (MiB); Gradients (MiB); Optimizer states (MiB)"],
+    "3": [f"27 | {ROWS} | Step time (ms)"],
+}

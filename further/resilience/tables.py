@@ -1,0 +1,49 @@
+"""Tables 22 to 22c: what goes wrong, and what a save costs."""
+
+from tools.tables.table import Asked, Table, figure, runs, zero
+
+FAULTS = {
+    "none": "none",
+    "rank killed": "rank_killed",
+    "preemption": "preemption",
+    "time limit": "time_limit",
+    "node without power": "node_off",
+    "scancel": "cancelled",
+    "disk full, checkpoint": "disk_full",
+    "disk full, log": "log_disk_full",
+    "checkpoint truncated": "checkpoint_truncated",
+    "shard missing": "shard_missing",
+    "logger killed": "logger_killed",
+    "port taken": "port_taken",
+    "two jobs on a node": "two_jobs",
+    "code edited while queued": "code_edited",
+}
+STATES = {"gathered": "full_shard", "sharded": "full_shard_sharded_state", "asynchronous": "full_shard_async"}
+STRATEGIES = {
+    "DDP": runs(method="ddp"),
+    "ZeRO-2": zero("ZeRO-2"),
+    "FULL_SHARD": runs(config="full_shard"),
+    "asynchronous, 2": runs(config=STATES["asynchronous"], world_size=2),
+}
+
+
+def fault(label: str, column: str) -> Asked:
+    return figure(column), runs(fault=FAULTS[label])
+
+
+def strategy_and_fault(strategy: str, label: str, column: str) -> Asked:
+    return figure(column), STRATEGIES[strategy] | runs(fault=FAULTS[label])
+
+
+def save(label: str, column: str) -> Asked:
+    """`llama-3.2-1b, gathered, 2`: the model, how its states are written, the number of GPUs."""
+    model, states, gpus = label.split(", ")
+    return figure(column), runs(config=STATES[states], model=model, world_size=int(gpus))
+
+
+TABLES = {
+    "22": Table(fault, runs(config="ddp")),
+    "22b": Table(strategy_and_fault, runs(model="bloom-560m", nodes=1, world_size=2)),
+    "22c": Table(save, runs(fault="none", nodes=1)),
+}
+PREDICTIONS = {"1": ["22 | rank killed | Steps lost"], "2": ["22 | preemption | Steps lost"]}

@@ -1,0 +1,98 @@
+"""Tables 18 to 20: the speed ladder, its peers, its top on several GPUs; Tables 28 to 28d: a model that learns."""
+
+import re
+
+from tools.logs.run import NoneOf, Where
+from tools.tables.table import RUNGS, Asked, Table, batch, figure, runs, zero
+
+LADDER = sorted((label for label in RUNGS if label[0].isdigit()), key=lambda label: int(label.split()[0]))
+PEERS = {"TRL, bfd by FlexAttention": "peer_trl_exact", "TRL, wrapped": "peer_trl_packed"}
+METHODS = {
+    "One GPU": runs(exercise="speed-ladder", world_size=1),
+    "DDP": runs(method="ddp"),
+    **{name: zero(name) for name in ("ZeRO-1", "ZeRO-2", "ZeRO-3")},
+    "FSDP2": runs(method="fsdp2"),
+}
+COMPILED = {
+    "ZeRO-3 with hooks": runs(config="zero3"),
+    "DeepCompile": runs(config="zero3_deepcompile"),
+    "FSDP2": runs(method="fsdp2"),
+}
+LEARNING = {
+    "DDP": runs(method="ddp"),
+    "FULL_SHARD": runs(config="full_shard", exercise="fsdp"),
+    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
+    "FULL_SHARD + offload": runs(config="full_shard_offload"),
+    "FULL_SHARD, a rank killed": runs(method="fsdp2", fault="rank_killed"),
+    "FULL_SHARD, preempted": runs(method="fsdp2", fault="preemption"),
+    **{name: zero(name) for name in ("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 + offload")},
+}
+
+BLOOM = runs(model="bloom-560m", world_size=1)
+SMOLLM = runs(model="smollm2-135m", world_size=1)
+TWICE = SMOLLM | runs(train_examples=4000, epochs=2, shared_gpu=NoneOf())
+ONCE = SMOLLM | runs(world_size=2, train_examples=4000, epochs=1, learning_rate=5e-5, shared_gpu=NoneOf())
+# Variants of a method's communication are no runs of the method's own row.
+TOP = runs(rung="11_labelled", nodes=1, config=NoneOf(["ddp_whole_blocks", "ddp_tuned", "zero2_small_buckets"]))
+SEVERAL = ["fsdp", "deepspeed-multi-gpu", "speed-ladder"]
+LEARNERS = ["baseline", "speed-ladder", "lora"]
+
+
+def runs_of(label: str) -> Where:
+    """The runs of a row such as `12 documents, 64 rows, 5e-4`, `baseline, 16 x 11, bf16, 5e-5` or `LoRA 8, 2e-4`."""
+    name, rate = re.fullmatch(r"(.+?)(?:, ([\d.]+e-\d))?", label).groups()
+    at_rate = runs(learning_rate=float(rate)) if rate else {}
+    name, rows = re.fullmatch(r"(.+?)(?:, (\d+) rows)?", name).groups()
+    sizes = (runs(batch_size=int(rows)) if rows else {}) | at_rate
+    if name.startswith("baseline, "):
+        return runs(exercise="baseline") | batch(name.removeprefix("baseline, ")) | sizes
+    if name.startswith(("LoRA ", "QLoRA ")):
+        adapters, rank = name.lower().split()
+        return runs(adapters=adapters, rung="1_bf16", lora_rank=int(rank)) | sizes
+    if name.endswith(", liger"):
+        return runs(loss="liger", loss_chunk=16384, rung=RUNGS[name.removesuffix(", liger")])
+    if name in LADDER and not sizes:  # Liger's loss on a rung that has ours is a row of its own
+        return runs(loss=NoneOf(["liger"]), rung=RUNGS[name])
+    return runs(rung=(RUNGS | PEERS)[name]) | sizes
+
+
+def recipe(label: str, column: str) -> Asked | None:
+    return None if column in ("Examples apart", "Logits computed") else (figure(column), runs_of(label))
+
+
+def method(label: str, column: str) -> Asked:
+    return figure(column), METHODS[label]
+
+
+def compiled(label: str, column: str) -> Asked:
+    """`2 x DeepCompile`: on two GPUs."""
+    gpus, name = label.split(" x ")
+    return figure(column), COMPILED[name] | runs(world_size=int(gpus))
+
+
+def version(label: str, column: str) -> Asked:
+    """`0 textbook, 5.17.0`: with this version of Transformers."""
+    name, transformers = label.split(", ")
+    return figure(column), runs(transformers=transformers, rung=RUNGS[name])
+
+
+def learning(label: str, column: str) -> Asked:
+    return figure(column), LEARNING[label]
+
+
+TABLES = {
+    "18": Table(recipe, BLOOM),
+    "18c": Table(recipe, BLOOM),
+    "18e": Table(recipe, BLOOM | runs(batch_size=64)),
+    "18h": Table(version, BLOOM),
+    "19": Table(method, TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
+    "19b": Table(method, TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
+    # DeepSpeed's own compilation, whatever the number of GPUs.
+    "19c": Table(compiled, runs(rung="variant_sdpa", loss="full", model="llama-3.2-1b", batch_size=16)),
+    "20": Table(method, TOP | runs(model="bloom-7b1", world_size=4), SEVERAL),
+    "28": Table(recipe, TWICE | runs(learning_rate=5e-5), LEARNERS),
+    "28b": Table(recipe, TWICE, LEARNERS),
+    "28c": Table(recipe, TWICE, LEARNERS),
+    "28d": Table(learning, ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
+}
+PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 1)}

@@ -1,0 +1,64 @@
+"""A card whose key is wrong teaches the wrong choice; a form that is read wrongly costs a group its points."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from choose.cards import CARDS, Card
+from tests.simulated_here import simulated_here
+from tests.tools.conftest import write_run
+from tools.__main__ import main
+from tools.plan.choice import FORM, strategies
+
+DEAR = 1.25  # times the GPU-hours of the cheapest accepted strategy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_processes() -> Iterator[None]:
+    with simulated_here():
+        yield
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.question)
+def test_accepted_strategies_fit_and_rejected_ones_do_not_or_are_dear(card: Card) -> None:
+    found = strategies(card)
+    hours = {name: one.prediction.ranges["gpu_hours"].expected for name, one in found.items() if not one.error}
+    assert {name: found[name].prediction.verdict for name in card.accepted} == dict.fromkeys(card.accepted, "fits")
+    for name in card.rejected:
+        alike = [hours[one] for one in card.accepted if found[one].trains == found[name].trains]
+        assert found[name].prediction.verdict == "does not fit" or hours[name] >= DEAR * min(alike), name
+
+
+def test_form_is_compared_with_the_planner_and_the_runs_it_names(
+    logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    speed = {"train/steps_per_second": 2.0}
+    for name, config, states_mib in (("090000", "ddp", 8533.0), ("090500", "full_shard", 2133.0)):
+        record = {"exercise": "fsdp", "config": config, "sharding": {"states_mib": states_mib}}
+        write_run(logs, f"20261129-{name}-p1", record, speed)
+    ddp = strategies(CARDS[5])["ddp"].prediction
+    rows = [
+        f"| A | ddp | {ddp.needed_mib / 1024:.1f} | {ddp.least_cpu_gib:.0f} | 1 |",
+        "| B | full_shard | ? | ? | ? |",
+        "| A | logs/fsdp/20261129-090000-p1 | 8,533 | 8,533 | 900 | 500 |",
+        "| B | 20261129-090500-p1 | 8,533 | 8,533 | 520 | 500.0 |",
+    ]
+    lines, filled = FORM.read_text().splitlines(), iter(rows)
+    text = "\n".join(next(filled) if line.startswith(("| A", "| B")) else line for line in lines)
+    form = tmp_path / "my_results_choose.md"
+
+    form.write_text(text.replace("Card: ?", "Card: 6"))
+    assert main(["check", str(form), "--logs", str(logs)]) == 1
+    printed = capsys.readouterr().out
+    assert "Table 29, A, Tokens/s/GPU: found 1: too small" in printed
+    assert "Table 30, B, States (MiB): found 8,533: too large" in printed
+    assert "10 cells: 5 right, 2 wrong, 3 not filled in" in printed
+    assert "prediction A, States: 8,533; measured 8,533.00: right" in printed
+    assert "prediction A, Step time: 900; measured 500.0: within a factor of two" in printed
+    assert "prediction B, States: 8,533; measured 2,133.00: off" in printed
+
+    for changed, error in (("Card: 9", "no card"), ("Card: 1", "strategy 'ddp'")):
+        form.write_text(text.replace("Card: ?", changed))
+        assert main(["check", str(form), "--logs", str(logs)]) == 2
+        assert error in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""The closing task: what the planner says of its cards (choose/cards.py), and the form of a group (choose/form.md)."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from choose.cards import CARDS, Card
+from tools.errors import InputError
+from tools.logs.figures import OF_ONE_RUN, Figure, figure, shown
+from tools.logs.run import Run
+from tools.plan.candidates import Candidate, Question
+from tools.plan.ranking import best_of_each, rank
+from tools.tables.fill import Cell, FilledTable
+from tools.tables.forms import how_close
+from tools.tables.markdown import Table, is_blank, read_tables
+from tools.tables.repository import ROOT
+from workshop.record.printable import markdown
+
+FORM = ROOT / "choose" / "form.md"
+_UNREAD = "first name the strategy or the run"
+
+
+def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:
+    return Figure(name, lambda _: None, title, unit=unit, decimals=decimals)
+
+
+_COLUMNS = {
+    "GPU (GiB)": _planned("gpu_gib", "GPU (GiB)", "GiB", 1),
+    "CPU (GiB)": _planned("cpu_gib", "CPU (GiB)", "GiB", 0),
+    "Tokens/s/GPU": _planned("tokens_per_second_per_gpu", "Tokens/s/GPU", "tokens/s", 0),
+    "States (MiB)": OF_ONE_RUN["states_mib"],
+    "Step time (ms)": OF_ONE_RUN["step_time_ms"],
+}
+
+
+def question_of(card: Card) -> Question:
+    told = {} if card.fabric_gb_per_s is None else {"fabric_gb_per_s": card.fabric_gb_per_s}
+    return Question(card.model, card.gpus, card.nodes, card.gpu, node_gib=card.node_gib, **told)
+
+
+@cache
+def _ranked(question: Question) -> list[Candidate]:
+    return best_of_each(rank(question))
+
+
+def strategies(card: Card) -> dict[str, Candidate]:
+    """The best candidate of each strategy, by the planner's names, as `plan model --all` shows them."""
+    return {one.strategy: one for one in _ranked(question_of(card))}
+
+
+def _figures(card: Card, one: Candidate) -> dict[str, float]:
+    """By the columns of the form."""
+    found = one.prediction
+    per_gpu = found.ranges["tokens_per_second"].expected / card.gpus
+    return dict(zip(_COLUMNS, (found.needed_mib / 1024, found.least_cpu_gib, per_gpu), strict=False))
+
+
+def cards_table() -> str:
+    """What is printed on the cards."""
+    titles = ["Card", "Model", "Parameters", "GPUs", "GPU (GiB)", "After `plan model`"]
+    rows = []
+    for number, card in enumerate(CARDS, 1):
+        found = next(iter(strategies(card).values())).prediction
+        nodes = f", {card.nodes} nodes" if card.nodes > 1 else ""
+        memory = f"{found.gpu.memory_mib / 1024:.1f}"
+        gpus = f"{card.gpus} x {card.gpu}{nodes}"
+        rows.append([str(number), card.model, f"{found.parameters:,}", gpus, memory, f"`{card.question}`"])
+    return markdown(titles, rows)
+
+
+def key_table() -> str:
+    """The answer key: of each card the states, and what the planner says of accepted and rejected strategies."""
+    titles = ["Card", "16 P (GiB)", "Strategy", "Accepted", *list(_COLUMNS)[:3], "GPU-hours", "Verdict", "Why"]
+    rows = []
+    for number, card in enumerate(CARDS, 1):
+        found = strategies(card)
+        states = f"{16 * next(iter(found.values())).prediction.parameters / 2**30:,.1f}"
+        for name, why in (card.accepted | card.rejected).items():
+            cells = [f"{value:,.{_COLUMNS[title].decimals}f}" for title, value in _figures(card, found[name]).items()]
+            hours = f"{_hours(found[name]):,.2f}"
+            answer = "yes" if name in card.accepted else "no"
+            rows.append([str(number), states, name, answer, *cells, hours, verdict(card, name), why])
+    return markdown(titles, rows)
+
+
+def verdict(card: Card, name: str) -> str:
+    """Whether a strategy fits; for a rejected one that fits, how much dearer it is than the cheapest accepted one."""
+    found = strategies(card)
+    one = found[name]
+    if one.prediction.limit:
+        return f"no: {one.prediction.limit}"
+    alike = [_hours(found[other]) for other in card.accepted if found[other].trains == one.trains]
+    price = f", {_hours(one) / min(alike):.1f} times the hours" if name in card.rejected else ""
+    return one.prediction.verdict + price
+
+
+def _hours(one: Candidate) -> float:
+    return one.prediction.ranges["gpu_hours"].expected
+
+
+# ---- a group's form ----
+
+
+def definitions() -> dict[str, Table]:
+    return {table.number: table for table in read_tables(FORM)}
+
+
+def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]:
+    """The form's tables with what the planner and the runs say of the group's strategies and folders.
+
+    Raises InputError: no card, or an unknown strategy or run folder.
+    """
+    number = re.search(r"^Card: *(\d+) *$", text, re.MULTILINE)
+    if not number or not 1 <= int(number[1]) <= len(CARDS):
+        raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
+    card = CARDS[int(number[1]) - 1]
+    found = []
+    for copy in copies:
+        definition, used = definitions()[copy.number], {}
+        for label, chosen, *_ in copy.rows:
+            used[label] = {} if is_blank(chosen) else _expected(copy, card, chosen.strip("` "), runs)
+        cells = [[_cell(title, used.get(row[0])) for title in definition.header] for row in definition.rows]
+        notes = [f"by `python -m tools plan model {card.question}`"] * ("Strategy" in copy.header)
+        found.append(FilledTable(replace(definition, path=copy.path), cells, notes))
+    return found
+
+
+def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> Mapping[str, Cell]:
+    """By column what is right for the strategy, or for the run in the folder of this name."""
+    if "Strategy" in copy.header:
+        if not (one := strategies(card).get(chosen)) or one.error:
+            known = ", ".join(strategies(card))
+            raise InputError(f"{copy.path}: Table {copy.number}: strategy {chosen!r}; expected one of {known}")
+        values = _figures(card, one)
+        return {title: Cell(_COLUMNS[title].written(value), value, _COLUMNS[title]) for title, value in values.items()}
+    run = next((run for run in runs if run.folder.name == Path(chosen).name), None)
+    if not run:
+        raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
+    own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
+    return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
+
+
+def _cell(title: str, expected: Mapping[str, Cell] | None) -> Cell | None:
+    if title not in _COLUMNS:
+        return None  # a label, or a prediction
+    return (expected or {}).get(title) or Cell(_UNREAD, None, _COLUMNS[title])
+
+
+def prediction_lines(tables: list[FilledTable]) -> Iterator[str]:
+    """How close each prediction was to the figure of the column that it is about."""
+    for table in tables:
+        expected = {(row, title): cell for row, title, cell in table.labelled()}
+        for copy in read_tables(table.table.path):
+            for choice, *written in copy.rows if copy.number == table.table.number else ():
+                for title, yours in zip(copy.header[1:], written, strict=True):
+                    figure_title, predicted, _ = title.partition(", predicted")
+                    cell = expected.get((choice, title.replace(predicted, "")))
+                    if predicted and cell and cell.value is not None and not is_blank(yours):
+                        close = how_close(yours, cell)
+                        yield f"prediction {choice}, {figure_title}: {yours}; measured {cell.text}: {close}"

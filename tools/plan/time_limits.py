@@ -1,0 +1,62 @@
+"""The time limits of launchers and lines beside a partition's: what asks for more waits for ever."""
+
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from math import ceil, inf
+
+from tools.errors import InputError
+from tools.plan.gpus import Gpu
+from tools.plan.submitted_lines import MUST_DO, prediction_of
+from tools.submit.submissions import Submission, exercise_files, read
+
+# SLURM tells a job two minutes before its limit that it ends: #SBATCH --signal of the launchers.
+SIGNAL_MINUTES = 2
+
+
+def minutes(text: str) -> float:
+    """SLURM's durations, such as 30, 30:00, 1:00:00 and 1-00:00:00; infinite for a word."""
+    if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
+        return inf
+    days, first, second, third = (int(part or 0) for part in found.groups())
+    if found[1] or found[4]:  # days-hours:minutes:seconds
+        return days * 1440 + first * 60 + second + third / 60
+    return first + second / 60
+
+
+def own_minutes(line: Submission) -> float | None:
+    """The line's own --time; None: the launcher's counts, or SBATCH_TIMELIMIT."""
+    own = [option.partition("=")[2] for option in line.options if option.startswith("--time=")]
+    return minutes(own[-1]) if own else None
+
+
+def launcher_minutes(line: Submission, site: Mapping[str, str]) -> float:
+    asked = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
+    return minutes(site.get("SBATCH_TIMELIMIT") or (asked[1] if asked else "infinite"))
+
+
+def too_long(limit_min: float, site: Mapping[str, str]) -> list[str]:
+    """The launchers and the lines of the exercises that ask for more time than a partition gives."""
+    found: dict[str, None] = {}
+    for line in _lines():
+        own = own_minutes(line)
+        asked = launcher_minutes(line, site) if own is None else own
+        name = f"{line.exercise.name}/{line.launcher}" if own is None else line.place
+        if asked > limit_min:
+            found[f"{name} ({asked:.0f} min)"] = None
+    return [*found]
+
+
+def needed_minutes(gpu: Gpu) -> tuple[int, str]:
+    """What the longest must-do line may take by the planner, with the launcher's signal, and where it is."""
+    times_s = {}
+    for line in (line for line in _lines() if line.contains(MUST_DO)):
+        with suppress(InputError):  # an older GPU without bf16
+            if found := prediction_of(line, gpu):
+                times_s[line.place] = found.ranges["total_runtime_s"].largest
+    longest = max(times_s, key=times_s.__getitem__)
+    return ceil(times_s[longest] / 60) + SIGNAL_MINUTES, longest
+
+
+def _lines() -> list[Submission]:
+    return [line for file in exercise_files([]) for line in read(file, {})]
