@@ -266,8 +266,7 @@ def _candidate(
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
-        model = model_file(question.model)
-        found = read_configuration(path, vars(used), question.gpus, model=model, found=config)
+        found = read_configuration(path, vars(used), question.gpus, found=config)
         used.check_with(found)
         trained = found.values
     workload = of_settings(vars(used), trained, question.gpus, question.nodes)

@@ -64,7 +64,11 @@ class _Sharding:
 def declared_types(part: str) -> Schema:
     """Return the keys that exercises add to a part of run.json, with their types."""
     kinds = {kind.__name__: kind for kind in _JSON_NAMES}
-    return {name: kinds[kind] for one in every_exercise() for name, kind in one.record.get(part, {}).items()}
+    found = {}
+    for exercise in every_exercise():
+        for kind, names in exercise.record.get(part, {}).items():
+            found |= dict.fromkeys(names, kinds[kind])
+    return found
 
 
 _added = [(name, kind | None, field(default=None)) for name, kind in declared_types("sharding").items()]

@@ -335,7 +335,5 @@ def configuration(
     Raises InputError naming the file and the key for what is not trained as it is written.
     """
     known, facts = vars(settings), declared(exercise.absolute())
-    model = model_file(known.get("model_name", ""))
-    return read_configuration(
-        Path(settings.config), known, ranks or world_size(), facts.takes(script), facts.trainer, model
-    )
+    takes = facts.takes(script)
+    return read_configuration(Path(settings.config), known, ranks or world_size(), takes, facts.trainer)
