@@ -12,7 +12,7 @@ from typing import Any
 
 from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, RUNG, Candidate, Question
 from tools.plan.constants import NOISE
-from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
+from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from workshop.run_folder.model_file import model_file
@@ -81,12 +81,13 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
 
 def _why(question: Question, ranked: list[Candidate]) -> str:
     """Why this row, which others are as fast, and what --batch decides."""
-    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.trains == ranked[0].trains]
+    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.method == ranked[0].method]
     first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
     if not others:
         why = ", and no other row does"
     elif first.workload.plain:
-        why = f", shards and offloads nothing, and no row is surely faster (by {100 * SURELY_FASTER:.0f} %)"
+        margin = f"{100 * first.prediction.surely_faster:.0f} %"
+        why = f", shards and offloads nothing, and no row is surely faster (by {margin})"
     elif first_s <= min(others_s):
         why = " and is the fastest"
     elif first.prediction.tight:

@@ -167,7 +167,7 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
                     accepted.append(_candidate(question, launcher, name, *way))
                 except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                     refused = error
-            if refused and not accepted and name == question.config:
+            if refused and not accepted and name == question.config != "":
                 raise refused
             yield from accepted
 
