@@ -188,7 +188,11 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
     # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
     # and both of each BLOOM, took what is expected.
-    late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
+    late_mib = (
+        workload.strategy.weight_bytes * memory.trained(step)["parameters"] / MIB
+        if "ddp_bucket_mib" in workload.shape
+        else 0
+    )
     allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error) + late_mib)
     held = computed("reserved_mib", memory.reserved_work(workload, step))
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
