@@ -1,6 +1,6 @@
 """Tables 13 to 16: a model of one's own on one GPU, on several, and made larger with their number."""
 
-from tools.tables.table import Asked, Table, figure, gpus, nodes, runs
+from tools.tables.table import Asked, Table, count, figure, runs
 
 RULES = {"Published rule": runs(config="published"), "Constant work": runs(config="constant")}
 ONE_SIZE = runs(config=None)
@@ -11,15 +11,15 @@ def of_row(metric: str, _: str) -> Asked:
 
 
 def one_node(setup: str, column: str) -> Asked:
-    return figure(column), runs(nodes=1) | gpus(setup.removeprefix("Single node, "))
+    return figure(column), runs(nodes=1) | count(setup.removeprefix("Single node, "))
 
 
 def by_nodes(setup: str, column: str) -> Asked:
-    return figure(column), nodes(setup)
+    return figure(column), count(setup)
 
 
-def by_rule(rule: str, count: str, column: str) -> Asked:
-    return figure(column), RULES[rule] | gpus(count)
+def by_rule(rule: str, gpus: str, column: str) -> Asked:
+    return figure(column), RULES[rule] | count(gpus)
 
 
 TABLES = {

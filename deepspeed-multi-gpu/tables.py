@@ -1,21 +1,17 @@
 """Tables 5 to 8: DeepSpeed on several GPUs and nodes, BLOOM-1b7."""
 
-from tools.tables.table import Asked, Table, figure, gpus, nodes, runs, zero
+from tools.tables.table import Asked, Table, count, figure, runs, zero
 
 MODEL = runs(model="bloom-1b7")
 TWO_GPUS = MODEL | runs(nodes=1, world_size=2)
 
 
-def by_gpus(metric: str, column: str) -> Asked:
-    return figure(metric), gpus(column)
+def scaling(metric: str, column: str) -> Asked:
+    return figure(metric), count(column)
 
 
 def by_stage(metric: str, column: str) -> Asked:
     return figure(metric), zero(column)
-
-
-def by_nodes(metric: str, column: str) -> Asked:
-    return figure(metric), nodes(column)
 
 
 def trade_off(stage: str, column: str) -> Asked:
@@ -26,10 +22,10 @@ def trade_off(stage: str, column: str) -> Asked:
 
 
 TABLES = {
-    "5": Table(by_gpus, MODEL | runs(config="zero0", nodes=1, examples_per_gpu=10_000)),
+    "5": Table(scaling, MODEL | runs(config="zero0", nodes=1, examples_per_gpu=10_000)),
     "6": Table(by_stage, TWO_GPUS),
     "7": Table(trade_off, TWO_GPUS),
-    "8": Table(by_nodes, MODEL | runs(config="zero0")),
+    "8": Table(scaling, MODEL | runs(config="zero0")),
 }
 PREDICTIONS = {
     "1": ["5 | Samples/s; Peak GPU Memory (MiB) | 2 GPUs; 4 GPUs"],

@@ -1,7 +1,7 @@
 """Tables 10 to 12: FSDP's strategies, and how they scale."""
 
 from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, figure, gpus, nodes, runs
+from tools.tables.table import Asked, Table, count, figure, runs
 
 STRATEGIES = {
     "DDP": runs(method="ddp"),
@@ -28,19 +28,15 @@ def gap(label: str, column: str) -> Asked:
     return figure(column.replace(sizes, "")), STRATEGIES[label] | BATCHES.get(sizes, {})
 
 
-def by_gpus(label: str, column: str) -> Asked:
-    return figure(column), gpus(label)
-
-
-def by_nodes(label: str, column: str) -> Asked:
-    return figure(column), nodes(label)
+def scaling(label: str, column: str) -> Asked:
+    return figure(column), count(label)
 
 
 TABLES = {
     "10": Table(strategy, OTHER_BATCHES | runs(nodes=1, world_size=4)),
     "10b": Table(gap, runs(nodes=1, world_size=4, precision="fp16")),
-    "11": Table(by_gpus, OTHER_BATCHES | runs(config="full_shard", nodes=1)),
-    "12": Table(by_nodes, OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
+    "11": Table(scaling, OTHER_BATCHES | runs(config="full_shard", nodes=1)),
+    "12": Table(scaling, OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
 }
 PREDICTIONS = {
     "1": ["10b | FULL_SHARD | Of DDP, 4 x 4 (%)", "10b | DDP; FULL_SHARD | Peak allocated, 4 x 4 (MiB)"],

@@ -87,14 +87,9 @@ def fill_all(tables: list[Table], runs: list[Run], logs: list[Path], nothing: st
 
 def _where_read(tables: list[Table]) -> str:
     """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
-    labels: dict[str, dict[str, None]] = {}
-    for table in tables:
-        for name, found in titles(table).items():
-            labels.setdefault(name, {}).update(dict.fromkeys(found))
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
-    for name, names in labels.items():
-        lines.append(f"- **{'; '.join(names)}**: {FIGURES[name].definition}")
+    lines += [f"- **{'; '.join(names)}**: {FIGURES[name].definition}" for name, names in titles(tables).items()]
     return "\n".join([*lines, "", "</details>"])
 
 

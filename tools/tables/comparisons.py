@@ -110,23 +110,20 @@ _TOP = "11_labelled"  # the rung that figures call the top
 # fmt: off
 _COMPARISONS = [
     Comparison("memory_savings_percent", offload_change_percent("peak_gpu_mib", -1), "Mem Savings (%)", unit="%",
-        decimals=1,
-        definition="(no offload - offload) / no offload x 100 of the peak GPU memory"),
+        decimals=1, definition="(no offload - offload) / no offload x 100 of the peak GPU memory"),
     Comparison("runtime_change_percent", offload_change_percent("train_runtime_s", 1, equal_work=True),
         "Runtime change (%)", unit="%", decimals=1,
         definition="(offload - no offload) / no offload x 100 of the train runtime, of equal work"),
     # Not of runtimes: the first step alone, which loads kernels, can take as long as fifty others.
     Comparison("efficiency_percent", ratio("step_time_ms", {"world_size": 2}, sign=-1, scale=100), "Efficiency (%)",
-        unit="%", decimals=1,
-        definition="step time on 2 GPUs / step time on this many x 100, at the same rule"),
+        unit="%", decimals=1, definition="step time on 2 GPUs / step time on this many x 100, at the same rule"),
     Comparison("samples_scale_factor", ratio("samples_per_second", _ALONE), "Samples/s Scale Factor", decimals=2,
         definition="samples/s over samples/s of the same configuration on one GPU"),
     Comparison("runtime_scale_factor", ratio("train_runtime_s", _ALONE, sign=-1, equal_work=True),
         "Runtime Scale Factor", decimals=2,
         definition="train runtime of the same configuration on one GPU over the one here, of equal work"),
     Comparison("share_of_ddp", ratio("samples_per_second", {"config": "ddp"}, scale=100), "Of DDP (%)", unit="%",
-        decimals=1,
-        definition="samples/s over those of plain data parallelism, all else equal"),
+        decimals=1, definition="samples/s over those of plain data parallelism, all else equal"),
     Comparison("gain_over_rung_below", ratio(_SPEED, _rung_below), "Gain over the rung below", decimals=2,
         definition="real tokens/s over those of the rung below"),
     Comparison("gain_over_textbook", ratio(_SPEED, {"rung": "0_textbook"}), "Gain over the textbook", decimals=2,
@@ -134,8 +131,7 @@ _COMPARISONS = [
     Comparison("gain_over_bf16", ratio(_SPEED, {"rung": _TOP}), "Gain over bf16", decimals=2,
         definition="real tokens/s over those of rung 11, which computes in bf16, on the same machine"),
     Comparison("real_tokens_per_gpu", per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
-        "Real tokens/s per GPU", unit="tokens/s",
-        definition="real tokens/s over the number of GPUs"),
+        "Real tokens/s per GPU", unit="tokens/s", definition="real tokens/s over the number of GPUs"),
     Comparison("share_of_stream", ratio(_SPEED, _at_rung("10_stream"), scale=100), "Of rung 10 (%)", unit="%",
         decimals=1,
         definition="real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
@@ -143,19 +139,14 @@ _COMPARISONS = [
         definition="real tokens/s over those of rung 11, on the same machine, x 100"),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.
     Comparison("share_of_one_gpu", per_gpu(ratio(_SPEED, _one_gpu, scale=100)), "Of n times one GPU (%)", unit="%",
-        decimals=1,
-        definition="real tokens/s over the number of GPUs times the real tokens/s of the speed ladder's run of this "
-                   "rung and model on one GPU, x 100"),
+        decimals=1, definition="real tokens/s over the number of GPUs times the real tokens/s of the speed ladder's "
+        "run of this rung and model on one GPU, x 100"),
     Comparison("loss_difference", loss_difference, "Largest loss difference", decimals=7,
         definition="largest difference of a step's loss from that of the undisturbed run, FAULT=none (steps.csv)"),
     Comparison("loss_equal", lambda select, where: loss_difference(select, where) <= EQUAL_LOSS, "Loss equal",
-        decimals=YES_OR_NO,
-        definition="that difference is at most 0.00001, which fp32 on CPUs keeps (steps.csv)"),
+        decimals=YES_OR_NO, definition="that difference is at most 0.00001, which fp32 on CPUs keeps (steps.csv)"),
+    *(Comparison(**vars(OF_ONE_RUN[f"shards_{key}"]) | {"of": shards(key)})
+        for key in ("parameters", "gradients", "optimizer")),
 ]
 # fmt: on
-COMPARISONS: dict[str, Figure] = {figure.name: figure for figure in _COMPARISONS}
-COMPARISONS |= {
-    f"shards_{key}": Comparison(**vars(OF_ONE_RUN[f"shards_{key}"]) | {"of": shards(key)})
-    for key in ("parameters", "gradients", "optimizer")
-}
-FIGURES = OF_ONE_RUN | COMPARISONS
+FIGURES = OF_ONE_RUN | {figure.name: figure for figure in _COMPARISONS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -59,6 +60,7 @@ def predictions(folder: Path) -> dict[str, list[tuple[str, ...]]]:
 
 
 def tables_py(folder: Path) -> ModuleType:
+    """The exercise's tables.py, which no package holds."""
     spec = spec_from_file_location(f"tables of {folder.name}", folder / "tables.py")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -81,21 +83,21 @@ def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
         figure, where = asked.value(*labels, column)
         return figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
 
-    rows = (zip(row, table.header, strict=True) for row in table.rows)
+    count = asked.label_columns
     return [
-        [cell(labels, column) if is_blank(text) else None for text, column in row]
-        for row, labels in zip(rows, (row[: asked.label_columns] for row in table.rows), strict=True)
+        [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
+        for row in table.rows
     ]
 
 
-def titles(table: markdown.Table) -> dict[str, list[str]]:
-    """By a figure's name its titles in the table: the column's, or the row's where a column shows several figures."""
-    rows, found = blank_cells(table), {}
-    for at, column in enumerate(table.header):
-        shown = {cells[at][0].name for cells in rows if cells[at]}
-        for row, cells in zip(table.rows, rows, strict=True):
-            if cells[at]:
-                names = found.setdefault(cells[at][0].name, [])
-                title = column if len(shown) == 1 else row[0]
-                names += [title] if title not in names else []
+def titles(tables: Sequence[markdown.Table]) -> dict[str, dict[str, None]]:
+    """By a figure's name its titles: the column's, or the row's where a column shows several figures."""
+    found: dict[str, dict[str, None]] = {}
+    for table in tables:
+        rows = blank_cells(table)
+        for at, column in enumerate(table.header):
+            shown = {cells[at][0].name for cells in rows if cells[at]}
+            for row, cells in zip(table.rows, rows, strict=True):
+                if cells[at]:
+                    found.setdefault(cells[at][0].name, {})[column if len(shown) == 1 else row[0]] = None
     return found

@@ -70,7 +70,7 @@ class FilledTable:
         if not recorded_only:
             return markdown.render(replace(self.table, rows=rows))
         kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
-        return markdown.render(replace(self.table, rows=rows).with_columns(header, kept))
+        return markdown.render(replace(self.table, rows=rows).with_columns(kept))
 
 
 def sources(tables: Sequence[FilledTable], most: int = 8) -> str:

@@ -34,7 +34,7 @@ class Table:
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, definition: of a blank table, whose runs fill it, and what it asks for (table.py).
+        exercises, definition: of an exercise's table, whose runs fill it, and what it asks for (table.py).
     """
 
     path: Path
@@ -60,16 +60,14 @@ class Table:
 
     @property
     def label_columns(self) -> int:
-        """Leading columns that are filled in every row: they label the rows."""
-        columns = zip(*self.rows, strict=True)
-        return next((i for i, column in enumerate(columns) if any(map(is_blank, column))), len(self.header))
+        return self.definition.label_columns
 
-    def with_columns(self, header: Sequence[str], kept: Sequence[int]) -> Table:
-        """The table with these of its columns only, and other names for all."""
+    def with_columns(self, kept: Sequence[int]) -> Table:
+        """The table with these of its columns only."""
         marks = cells(self.separator)
         separator = f"|{'|'.join(marks[at] for at in kept)}|"
         rows = [[row[at] for at in kept] for row in self.rows]
-        return replace(self, header=[header[at] for at in kept], separator=separator, rows=rows)
+        return replace(self, header=[self.header[at] for at in kept], separator=separator, rows=rows)
 
     @property
     def by_hand(self) -> int:

@@ -76,14 +76,10 @@ def runs(**conditions: Any) -> Where:
     return conditions
 
 
-def gpus(label: str) -> Where:
-    """The runs with as many processes as a label says: `4 GPUs`."""
-    return runs(world_size=int(label.split()[0]))
-
-
-def nodes(label: str) -> Where:
-    """The runs on as many nodes as a label says: `4 nodes`."""
-    return runs(nodes=int(label.split()[0]))
+def count(label: str) -> Where:
+    """The runs on as many GPUs or nodes as a label says: `4 GPUs`, `1 node`."""
+    number, unit = label.split()
+    return runs(nodes=int(number)) if unit.startswith("node") else runs(world_size=int(number))
 
 
 def zero(label: str) -> Where:

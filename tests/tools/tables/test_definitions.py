@@ -19,7 +19,6 @@ def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_i
     tables = blank_tables(exercise)
     assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
     for table in tables:
-        assert table.label_columns == table.definition.label_columns
         assert any(cell for row in blank_cells(table) for cell in row)
 
 
@@ -74,6 +73,14 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
     (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
     with pytest.raises(KeyError, match="77"):
         blank_tables(readme.parent)
+
+
+def test_unknown_label_is_a_traceback_with_its_line(make_readme):
+    (table,) = blank_tables(make_readme("**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| F3 (%) | |\n").parent)
+    with pytest.raises(KeyError, match=r"f3 \(%\)") as error:
+        fill(table, [])
+    line = error.traceback[-2]
+    assert (line.path.name, str(line.statement).strip()) == ("tables.py", "return figure(metric), runs()")
 
 
 def test_block_has_no_row_of_the_blank_table_without_a_recorded_figure() -> None:
