@@ -11,7 +11,8 @@ import pytest
 from tests.launching import REPO, folder_of, git
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
-from workshop.record.exercises import declared, every_exercise, exercises_with, of_day
+from tools.tables.markdown import tables_in
+from workshop.record.exercises import declared, exercises_with, of_day
 from workshop.settings.settings import Settings
 
 QUIZZES = [folder.name for folder in exercises_with("submit.txt")]
@@ -55,8 +56,8 @@ def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
     """Those of the quiz stand beside the sections that answer them, at most two at the end."""
     files = REPO / f"instructor/answers/{chapter}.md", folder_of(chapter) / "README.md"
     key, readme = (path.read_text() for path in files)
-    beside = re.findall(r"^> \*\*Quiz (\d+)\.\*\* (.+(?:\n> [^*\n].*)*)", readme, re.M)
-    asked = {"Quiz": {int(number): text.replace("\n> ", " ") for number, text in beside}, "Prediction": {}}
+    beside = re.findall(r"^- \*\*Quiz (\d+)\.\*\* (.+(?:\n  .+)*)", readme, re.M)
+    asked = {"Quiz": {int(number): text for number, text in beside}, "Prediction": {}}
     for name, heading in (("Prediction", "Predict"), ("Quiz", "Quiz")):
         section = readme.partition(f"\n## {heading}")[2].partition("\n## ")[0].partition("<details>")[0]
         own = re.findall(r"^(\d+)\. (.+(?:\n   .+)*)", section, re.M)
@@ -149,11 +150,15 @@ def test_K13_launcher_shows_the_loggers_and_the_training_it_starts(launcher: Pat
 
 
 def test_timetable_has_the_exercises_that_declare_its_days() -> None:
-    """prefetch, doctor and submit read the days of exercise.toml, people the timetable."""
+    """prefetch and plan read the days of exercise.toml, people the timetable."""
     text = (REPO / "instructor/README.md").read_text()
-    rows = re.findall(r"^\| (\d) \| [\d:]+ \| \d* \| ([^|:,]+)", text, re.MULTILINE)
-    taught = {one.folder.name for one in every_exercise()}
+    timetable = next(table for table in tables_in(text) if table.header[:2] == ["Day", "From"])
+    every = {folder.name for folder in exercises_with("exercise.toml")}
     for day in ("1", "2", "3"):
-        named = {name for one, what in rows if one == day for name in what.strip().split(" and ")}
-        assert named & taught == {folder.name for folder in of_day(f"day-{day}")}
-    assert {*of_day("half-day")} <= {*of_day("day-1")}
+        taught = {
+            name for row in timetable.rows if row[0] == day for name in re.findall(r"[\w-]+", row[3].split(":")[0])
+        }
+        assert taught & every == {folder.name for folder in of_day(f"day-{day}")}
+    in_half_a_day = [folder.name.partition("-")[0] for folder in of_day("half-day")]
+    said = text.partition("Half a day: ")[2].partition(". Each")[0].lower().replace("zero", "deepspeed")
+    assert in_half_a_day and all(name in said for name in in_half_a_day)

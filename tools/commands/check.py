@@ -143,7 +143,11 @@ def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Ch
         filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
     marked = any(table.table.by_hand for table in filled)
     pairs = zip(copies, filled, strict=True)
-    return [(table, compare(copy, table, arguments.tolerance, marked, runs)) for copy, table in pairs]
+    tolerances = (max(arguments.tolerance, choice.tolerance_percent(table)) for table in filled)
+    return [
+        (table, compare(copy, table, tolerance, marked, runs))
+        for (copy, table), tolerance in zip(pairs, tolerances, strict=True)
+    ]
 
 
 def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:

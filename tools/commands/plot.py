@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from tools import plots
@@ -105,6 +107,14 @@ def _resumed(run: Run) -> str:
     return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 
 
+def _in_words(label: str) -> str:
+    """An experiment's name in words, its group first: zs0_bf16_gpus2_bs32_sl128 is `bf16, 2 GPUs: stage 0`."""
+    if not (found := re.fullmatch(r"zs(\d)_(\w+?)_gpus(\d+)(_.*)?", label)):
+        return label
+    stage, precision, gpus, _ = found.groups()
+    return f"{precision}, {counted(int(gpus), 'GPU')}: stage {stage}"
+
+
 def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
@@ -125,10 +135,14 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     if not any(cell and cell.value is not None for cell in cells):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
-    names = [" / ".join(dict.fromkeys(row[: table.label_columns])) for row in table.rows]
-    with plots.figure(output, 1, 1, 0.4 * len(cells) + 1.4) as (_, axes):
-        bars = axes.barh(range(len(names)), [cell.value or 0 for cell in cells])
-        axes.set_yticks(range(len(names)), names)
+    names = [_in_words(" / ".join(dict.fromkeys(row[: table.label_columns]))) for row in table.rows]
+    groups = [name.rpartition(": ")[0] for name in names]
+    places = [0.0]  # of the bars, with a gap between groups
+    for before, after in pairwise(groups):
+        places.append(places[-1] + (1 if before == after else 1.6))
+    with plots.figure(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
+        bars = axes.barh(places, [cell.value or 0 for cell in cells])
+        axes.set_yticks(places, names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)
         axes.invert_yaxis()
         axes.margins(x=0.15)

@@ -153,6 +153,7 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train/tokens_per_second", "train/real_tokens_per_second"), float),
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
+    **dict.fromkeys(("mem_loaded_mib", "mem_forward_mib", "mem_backward_mib", "mem_update_mib"), float),
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%", "checkpoint_mib", "checkpoint_time_share_%"), float),
     **dict.fromkeys(("checkpoint_time_s", "checkpoint_last_time_s", "checkpoint_disk_time_s"), float),
