@@ -43,6 +43,7 @@ export WANDB_MODE="${WANDB_MODE:-offline}"
 #export EVAL_BATCH_SIZE=0           # per GPU; 0: as BATCH_SIZE
 #export LR_WARMUP_STEPS=0           # the learning rate rises over these steps, then falls to 0
 #export OPTIMIZER=adamw_torch_fused # or adamw_torch, adamw_torch_8bit
+#export WEIGHTS=fp32                # or bf16: what the optimizer updates, its gradients and moments; small updates are lost
 #export NAN_FILTER=true             # the Trainer waits for each loss to keep NaN and infinity out of the log
 #export GRADIENT_CHECKPOINTING=false # less memory, a second forward pass
 #export SEED=42                     # of the weights, where they are random, and of the order of the examples

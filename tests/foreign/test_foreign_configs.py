@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import deepspeed.runtime.precision_config as of_precision
 import deepspeed.runtime.zero.config as of_zero
@@ -15,6 +16,7 @@ import pytest
 from deepspeed.runtime import lr_schedules
 from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS
 from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
+from transformers import AutoModelForCausalLM, BloomConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
 from tests.launching import folder_of
@@ -28,6 +30,7 @@ from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
 from workshop.settings.configuration import read_configuration
 from workshop.settings.settings import Settings
+from workshop.training.fsdp import prepare_wrapping
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
 EXERCISES = {"d": "deepspeed-multi-gpu", "f": "fsdp", "w": "deepspeed-multi-gpu"}
@@ -94,7 +97,6 @@ REFUSED = {
     "f02-min-num-params.json": "'fsdp_min_num_params' in FSDP2; expected auto_wrap_policy: TRANSFORMER_BASED_WRAP",
     "f03-xla.json": "nothing reads 'xla' in FSDP2",
     "f04-offload-to-cpu.json": "nothing reads 'offload_to_cpu' in FSDP2; expected cpu_offload: true or false",
-    "f05-wrong-class.json": r"is \['LlamaDecoderLayer'\], but the blocks of this model \(bloom\) are BloomBlock",
     "f06-class-string.json": "transformer_layer_cls_to_wrap is 'BloomBlock'; expected a list of texts",
     "f07-ckpt-string.json": "activation_checkpointing is 'true'; expected true or false",
     "f08-accelerate-keys.json": "nothing reads 'fsdp_version' in FSDP2; expected version: 1 or 2",
@@ -111,6 +113,7 @@ REFUSED = {
     "w5-wrong-types.json": "train_batch_size is nan; expected a whole number of at least 1",
 }
 NOT_PLANNED = "f15-v1-no-shard.json"
+OTHER_MODEL = "f05-wrong-class.json"
 RULES = {"w3-wrong-types.json": "nothing reads 'gpus.dp_replicate_size'", "w4-wrong-types.json": "gpus is '3'"}
 
 
@@ -141,7 +144,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def test_every_file_has_a_verdict() -> None:
-    assert sorted(FILES) == sorted([*TRAINED, *REFUSED, *RULES, NOT_PLANNED])
+    assert sorted(FILES) == sorted([*TRAINED, *REFUSED, *RULES, NOT_PLANNED, OTHER_MODEL])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -160,6 +163,14 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
     assert not {"activation_checkpointing", "aio", "steps_per_print"} & (values.keys() - TRAINED[name].keys())
     assert workload.shape["gradient_checkpointing"] is False
     assert "auto" not in workload.strategy.zero.values()
+
+
+def test_classes_of_another_model_are_refused_before_its_blocks_are_sharded() -> None:
+    model = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=8, n_head=1, n_layer=1, vocab_size=8))
+    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(FILES[OTHER_MODEL])}, Path("none"))
+    trainer = Mock(model=model, is_fsdp_enabled=False)
+    with pytest.raises(InputError, match=r"is \['LlamaDecoderLayer'\], but the blocks of this model are BloomBlock"):
+        prepare_wrapping(settings, trainer)
 
 
 def test_file_without_a_formula_is_trained_and_not_planned(read: Callable[..., Any]) -> None:

@@ -35,7 +35,7 @@ days = ["day-4"]
 settings = "idea_settings.IdeaSettings"
 scripts = { "train.py" = "none" }
 launchers."my-idea.slurm".most_gpus = 1
-record.settings.idea = "str"
+record.settings.str = ["idea"]
 """
 SHORT = {"MAX_STEPS": "2", "TRAIN_SIZE": "8", "EVAL_SIZE": "4", "MAX_LENGTH": "64", "GENERATE_SIZE": "0", "SAVE": "no"}
 

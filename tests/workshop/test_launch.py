@@ -56,6 +56,7 @@ def test_quickstart_learns_to_answer_questions_it_has_not_seen_and_fills_the_tab
 
 MANY = "error: TRAIN_SIZE='many' (env_vars.sh:17, or set in your shell): expected a whole number of at least 1"
 MISTYPED = "error: your shell sets BATCHSIZE=2 (did you mean BATCH_SIZE?), GPUPERNODE=1 (did you mean GPUS_PER_NODE?)"
+PURE = {"WEIGHTS": "bf16", "BF16": "true", "FP16": "false"}
 STATES = {"OPTIMIZER": "adamw_torch_8bit"}
 WITHOUT_TORCHAO = pytest.mark.skipif(find_spec("torchao") is not None, reason="there is torchao")
 SEVERAL_TASKS = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "node1", "SLURM_STEP_NUM_TASKS": "2"}
@@ -75,6 +76,9 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (BASELINE, {"RESUME_FROM": "{tmp}/out/checkpoint-500"}, "expected a checkpoint that is whole"),
         (BASELINE, {"RESUME_RUN": "{tmp}/out"}, "/out': no run.json there; expected a run folder"),
         pytest.param(BASELINE, STATES, "OPTIMIZER=adamw_torch_8bit needs torchao", marks=WITHOUT_TORCHAO),
+        (BASELINE, {"WEIGHTS": "bf16"}, "WEIGHTS=bf16: they are computed with in bf16; expected BF16=true FP16=false"),
+        ("fsdp/multi_gpu.slurm", PURE, "full_shard.json keeps fp32 weights beside; expected DDP, or one GPU alone"),
+        ("deepspeed-single-gpu/deepspeed.slurm", PURE, "zero2.json keeps fp32 weights beside; expected DDP"),
         (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm --time=1:00:00: nothing reads argument 1; expected"),
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),

@@ -10,9 +10,9 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, RUNG, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question
 from tools.plan.constants import NOISE
-from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, SURELY_FASTER, Range
+from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.time_limits import SIGNAL_MINUTES
 from tools.plan.workload import EXAMPLES_PER_POSITION
@@ -63,6 +63,8 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == EIGHT_BITS:
         what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
+    if first.method in (PURE, PURE_8):
+        what += " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
     cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
     if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) > 1 + SAME_HOST_ERROR:
@@ -80,12 +82,13 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
 
 def _why(question: Question, ranked: list[Candidate]) -> str:
     """Why this row, which others are as fast, and what --batch decides."""
-    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.trains == ranked[0].trains]
+    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.method == ranked[0].method]
     first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
     if not others:
         why = ", and no other row does"
     elif first.workload.plain:
-        why = f", shards and offloads nothing, and no row is surely faster (by {100 * SURELY_FASTER:.0f} %)"
+        margin = f"{100 * first.prediction.surely_faster:.0f} %"
+        why = f", shards and offloads nothing, and no row is surely faster (by {margin})"
     elif first_s <= min(others_s):
         why = " and is the fastest"
     elif first.prediction.tight:
@@ -183,7 +186,9 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
         notes.append(
             "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only."
         )
-    if any(one.method == EIGHT_BITS for one in shown):
+    if any(one.method in (PURE, PURE_8) for one in shown):
+        notes.append("bf16 weights: gradients and moments, too; updates below 0.4 % of a weight are lost.")
+    if any(one.method in (EIGHT_BITS, PURE_8) for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
     if (saved := _saved_by_four_bits(ranked)) < _LITTLE:
         notes.append(

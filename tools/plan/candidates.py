@@ -32,12 +32,13 @@ ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "z
 ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
+PURE, PURE_8 = "bf16 weights", "bf16 weights, 8-bit"  # the same beside weights without fp32 master weights
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
 RUNG, _RUNG_NAME = "rung 12", "12_documents"
 # By method the strategies that it is ranked with.
 _WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
 _RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp", "full_shard", "shard_grad_op")}
-_RANKED_WITH[RUNG] = ("", "full_shard", "zero2")
+_RANKED_WITH |= {RUNG: ("", "full_shard", "zero2"), PURE: ("", "ddp"), PURE_8: ("", "ddp")}
 # Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
@@ -60,7 +61,7 @@ class Question:
     method: str = ""  # full, lora or qlora; else all
     config: str = ""  # a file of one's own
     largest: bool = False  # the largest micro-batches that fit, not the fastest
-    packed: bool = False  # simulate rung 12, too, which takes longer
+    packed: bool = False  # simulate rung 12 and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
 
     hardware = property(lambda self: named(self.gpu, self.node_gib))
@@ -167,7 +168,7 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
                     accepted.append(_candidate(question, launcher, name, *way))
                 except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                     refused = error
-            if refused and not accepted and name == question.config:
+            if refused and not accepted and name == question.config != "":
                 raise refused
             yield from accepted
 
@@ -259,15 +260,15 @@ def _candidate(
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
         settings |= {"rung": _RUNG_NAME, "train_size": min(SQUAD_EXAMPLES, ceil(examples))}
     elif method:
-        settings |= {"optimizer": "adamw_torch_8bit"}
+        settings |= {"weights": "bf16"} if method in (PURE, PURE_8) else {}
+        settings |= {"optimizer": "adamw_torch_8bit"} if method in (EIGHT_BITS, PURE_8) else {}
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
     given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if method == RUNG else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
-        model = model_file(question.model)
-        found = read_configuration(path, vars(used), question.gpus, model=model, found=config)
+        found = read_configuration(path, vars(used), question.gpus, found=config)
         used.check_with(found)
         trained = found.values
     workload = of_settings(vars(used), trained, question.gpus, question.nodes)

@@ -58,16 +58,16 @@ def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
 
 
 def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
-    """One GPU or DDP: fp32 weights, two Adam moments, gradients from the first backward pass on."""
+    """One GPU or DDP: weights, two Adam moments, gradients from the first backward pass on, mostly in fp32."""
     parameters = trained(step)["parameters"]
-    weights = 4 * parameters
+    weights = strategy.weight_bytes * parameters
     fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
     if strategy.method == "ddp":
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
         if step.get("outside_parts") and strategy.half:
-            fixed["buckets in bf16"] = _HOOK_COPIES[strategy.accumulation > 1] * weights / 2
+            fixed["buckets in bf16"] = _HOOK_COPIES[strategy.accumulation > 1] * 2 * parameters
     return _micro_batches(step, strategy, fixed, carried=weights)
 
 
@@ -312,4 +312,4 @@ def saved_bytes(workload: Workload) -> float:
         moments = 8 / (workload.nodes if config.get("state_dict_type") == "SHARDED_STATE_DICT" else 1)
     if moments and config.get("async_save"):
         return 4 + 4 / workload.nodes + moments
-    return max(4 * (workload.save != "no"), moments)
+    return max(workload.strategy.weight_bytes * (workload.save != "no"), moments)

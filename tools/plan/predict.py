@@ -19,9 +19,8 @@ ALLOCATED_ERROR_PERCENT = 3.5
 # The most that a reference run had; nodes were emulated.
 MEASURED_LENGTH, MEASURED_GPUS, MEASURED_PARAMETERS = 4_096, 4, 8.2e9
 _TIE = 0.03  # a difference between predicted times that says nothing
-# The mean error of a step (documents/PLANNER.md), and from where on a row is the faster one if both are so far off.
-SAME_HOST_ERROR = 0.1
-SURELY_FASTER = (1 + SAME_HOST_ERROR) / (1 - SAME_HOST_ERROR) - 1
+# Mean errors in documents/PLANNER.md: of a step on cards that we ran; of other projects' tables.
+SAME_HOST_ERROR, OTHER_CARD_ERROR = 0.1, 0.2
 # Of a table: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
     ("allocated (MiB)", "peak_allocated_mib", 1, 0),
@@ -81,6 +80,12 @@ class Prediction:
     needed_mib = property(lambda self: self.needed.expected)
     # Whether PyTorch's reserve may come to a GiB from the GPU's end: then less memory is worth some time.
     tight = property(lambda self: self.ranges["nvidia_smi_mib"].largest > self.gpu.memory_mib - 1024)
+
+    @property
+    def surely_faster(self) -> float:
+        """The share by which a row must be faster than another one if both are as far off as usual."""
+        error = SAME_HOST_ERROR if self.gpu.measured else OTHER_CARD_ERROR
+        return (1 + error) / (1 - error) - 1
 
     @property
     def needed(self) -> Range:
@@ -183,7 +188,11 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
     # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
     # and both of each BLOOM, took what is expected.
-    late_mib = 4 * memory.trained(step)["parameters"] / MIB if "ddp_bucket_mib" in workload.shape else 0
+    late_mib = (
+        workload.strategy.weight_bytes * memory.trained(step)["parameters"] / MIB
+        if "ddp_bucket_mib" in workload.shape
+        else 0
+    )
     allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error) + late_mib)
     held = computed("reserved_mib", memory.reserved_work(workload, step))
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
@@ -222,11 +231,11 @@ def kinds_of(workload: Workload, step: Step, parts: StepTime) -> dict[str, tuple
     }
 
 
-def equal_rows(options: Sequence[Prediction], margin: float = SAME_HOST_ERROR) -> list[Prediction]:
-    """Those of the lowest class whose steps are at most that share longer than the fastest one's."""
+def equal_rows(options: Sequence[Prediction]) -> list[Prediction]:
+    """Those of the lowest class than which the fastest one is not surely faster."""
     fastest = min(options, key=lambda one: one.sort_key)
     kind, least, _ = fastest.sort_key
-    most = least * (1 + (margin if fastest.verdict != "does not fit" else 0))
+    most = least * (1 + (fastest.surely_faster if fastest.verdict != "does not fit" else 0))
     return [one for one in options if one.sort_key[:2] <= (kind, most)]
 
 
@@ -237,7 +246,7 @@ def first_choice(options: Sequence[Prediction]) -> int:
     without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
     accumulation the one with the least memory. Where memory is tight also of slower rows that save as large a share.
     """
-    pool, ways = equal_rows(options, SURELY_FASTER), constants.load().ways
+    pool, ways = equal_rows(options), constants.load().ways
     wishes: list[Callable[[Workload], bool]] = [
         lambda workload: not workload.strategy.offloads,
         lambda workload: workload.plain,

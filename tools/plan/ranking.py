@@ -1,10 +1,11 @@
 """Which strategy: the candidates of a question, predicted from the same few simulated micro-batches, best first."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tools.errors import InputError
-from tools.plan.candidates import ADAPTERS, EIGHT_BITS, RUNG, Candidate, Question, candidates, layouts
+from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question, candidates, layouts
 from tools.plan.gpus import Gpu
 from tools.plan.predict import first_choice, predict
 from tools.plan.simulate import is_known, prepare
@@ -27,7 +28,8 @@ def rank(question: Question) -> list[Candidate]:
     ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
     if not ranked:
         raise InputError(failed[0].error)
-    kinds = [("",), (EIGHT_BITS,)] if question.method not in ("lora", "qlora") else [ADAPTERS]
+    full = question.method not in ("lora", "qlora")
+    kinds: list[Sequence[str]] = [("",), (EIGHT_BITS,), (PURE, PURE_8)] if full else [ADAPTERS]
     options = [[one for one in ranked if one.method in kind] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
@@ -39,7 +41,8 @@ def _predicted(question: Question) -> list[Candidate]:
     found = []
     if question.method in ("", "full"):
         found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS,))]
-        found += [one for one in candidates(question, (RUNG,)) if question.packed or is_known(one.workload.shape)]
+        extra = [*candidates(question, (RUNG,)), *candidates(question, (PURE, PURE_8))]
+        found += [one for one in extra if question.packed or is_known(one.workload.shape)]
     found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
     prepare([one.workload.shape for one in found])
     return [_with_prediction(one, question.hardware) for one in found]
@@ -61,9 +64,10 @@ def shapes_of(model: str, length: int = KEPT_LENGTHS[0]) -> list[dict[str, Any]]
 
 
 def packed_shapes_of(model: str) -> list[dict[str, Any]]:
-    """The same of rung 12."""
-    questions = (Question(model, gpus, 1, "h200") for gpus in (1, 2))
-    return [one.workload.shape for question in questions for one in candidates(question, (RUNG,))]
+    """The same of rung 12, and of weights in bf16."""
+    one, two = (Question(model, gpus, 1, "h200") for gpus in (1, 2))
+    found = [*candidates(one, (RUNG,)), *candidates(two, (RUNG,)), *candidates(one, (PURE,))]
+    return [candidate.workload.shape for candidate in found]
 
 
 def _largest(every: list[Candidate]) -> list[Candidate]:

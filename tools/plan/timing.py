@@ -67,7 +67,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     found["by_hand_steps" if workload.by_hand else "steps"] = 1
     if not workload.data_workers:
         found["rows"] = workload.shape["batch_size"] * strategy.accumulation
-    if strategy.moment_bytes < 8:
+    if strategy.moment_bytes < 2 * strategy.weight_bytes:
         found["eight_bit_updates"] = trained(step)["parameter_tensors"]
     if strategy.method == "zero3" and strategy.share_on_cpu and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
@@ -119,7 +119,7 @@ def _of_trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> d
     """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
     updated = trained(step)
     added = _ADDED_BYTES * (strategy.accumulation - 1)
-    adam_s = (_ADAM_BYTES + added) * updated["parameters"] / strategy.shards / bandwidth
+    adam_s = (_ADAM_BYTES + added) * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
     return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
 
 
@@ -189,8 +189,8 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,
     }
-    # DDP adds up fp32 gradients, but by-hand's, which a hook sends in bf16.
-    width = 4 if strategy.method == "ddp" and not workload.by_hand else strategy.width
+    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
+    width = strategy.weight_bytes if strategy.method == "ddp" and not workload.by_hand else strategy.width
     gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
     gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
     if method == "fsdp2" and strategy.reshards and not workload.by_hand:

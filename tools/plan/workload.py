@@ -31,6 +31,7 @@ class Strategy:
     half: bool  # whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones
     config: dict[str, Any]  # the launcher's JSON, {} without one
     moment_bytes: int = 8  # of a parameter's two moments, where DeepSpeed does not keep them
+    weight_bytes: int = 4  # of a parameter that the Trainer's optimizer updates
 
     # Bytes of a parameter in the precision that ZeRO and FSDP compute in.
     width = property(lambda self: 2 if self.half else 4)
@@ -118,7 +119,8 @@ class Workload:
     def way(self) -> str:
         """What reference runs have in common with a row that they speak for."""
         adapters = "adapters, " * bool(self.shape.get("adapter_rank"))
-        return f"{adapters}{self.strategy.method}{', offload' * self.strategy.offloads}"
+        weights = "bf16 weights, " * (self.strategy.weight_bytes == 2)
+        return f"{adapters}{weights}{self.strategy.method}{', offload' * self.strategy.offloads}"
 
     @property
     def family(self) -> str:
@@ -143,7 +145,7 @@ class Workload:
         on the GPU: workshop/training/models.py, load_model. ZeRO-3 makes a random model sharded. Not so in by-hand's
         zero.py: there DeepSpeed moves all of it, in the type that it computes in.
         """
-        weights = (2 if frozen else 4) * parameters
+        weights = (2 if frozen else self.strategy.weight_bytes) * parameters
         by_parts = self.layout or (self.family == "fsdp" and not self.shape.get("four_bits"))
         if self.pretrained or self.by_hand or by_parts:
             moved = self.strategy.width * parameters if self.by_hand and self.family == "zero" else 0

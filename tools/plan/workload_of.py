@@ -118,8 +118,10 @@ def of_settings(
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     method = _method(settings, config, world_size)
-    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 8
-    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, moment_bytes)
+    weight_bytes = 2 if settings.get("weights") == "bf16" else 4
+    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 2 * weight_bytes
+    states = {"moment_bytes": moment_bytes, "weight_bytes": weight_bytes}
+    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, **states)
     checkpointing = settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
     shape: dict[str, Any] = {
         "model_name": name,
@@ -129,6 +131,8 @@ def of_settings(
         "precision": precision,
         "gradient_checkpointing": bool(checkpointing),
     }
+    if weight_bytes == 2:
+        shape["weights"] = "bf16"
     if name == _GPT:
         shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}
     if by_hand:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from workshop.data.load import Data
 from workshop.measure.collectives import CollectiveCounter
@@ -33,6 +34,34 @@ def open_records(settings: Settings) -> None:
     """Write the settings into run.json and start the hang watch."""
     record_settings(settings)
     watch(settings)
+
+
+def allocated_mib() -> float | None:
+    """Return what tensors have of this rank's GPU; None without one."""
+    return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else None
+
+
+class MemoryPhases:
+    """What is allocated at the ends of the first step's phases: loaded (before it), forward, backward, update.
+
+    The first step shows each state when it comes: gradients in the backward pass, moments in the update. Of several
+    micro-batches the last counts.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.mib: dict[str, float | None] = {}
+        self._hooks = [
+            model.register_forward_hook(lambda *_: self.note("forward")),
+            register_optimizer_step_pre_hook(lambda *_: None if "backward" in self.mib else self.note("backward")),
+            register_optimizer_step_post_hook(lambda *_: self.note("update")),
+        ]
+
+    def note(self, phase: str) -> None:
+        self.mib[phase] = allocated_mib()
+
+    def end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
 
 
 class StepEvidence:
@@ -63,6 +92,7 @@ class StepEvidence:
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dp_size)
         self.precision = SeenPrecision(blocks_of(model))
         self.profiler = Profiler(settings)
+        self.phases = MemoryPhases(model)
         self._number = 0
         self._start_s = 0.0  # of the first step
         record_facts(settings, data, model, len(data.train), dp_size)
@@ -81,6 +111,7 @@ class StepEvidence:
             self.hang_watch.on_train_begin()
             self._start_s = time.perf_counter()
             self.profiler.after(0, self.writes)
+            self.phases.note("loaded")
         counter = CollectiveCounter() if self._number == COUNTED_STEP else None
         self.recorder.start_clock()
         for batch in batches:
@@ -106,6 +137,7 @@ class StepEvidence:
         self.profiler.after(step.step, self.writes)
         if step.step == 1:
             self.precision.hook.remove()
+            self.phases.end()
         if self.writes:
             if step.step == 1:
                 update_run_record(self.settings.run_dir, precision=self.precision.name)
@@ -122,6 +154,7 @@ class StepEvidence:
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
             **self.recorder.summary(),
+            **({f"mem_{phase}_mib": mib for phase, mib in self.phases.mib.items()} if peaks_mib[0] else {}),
             "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:

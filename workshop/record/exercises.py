@@ -73,7 +73,7 @@ class Exercise:
             scaling), none.
         trainer: False: its scripts train without the Trainer.
         refused_elsewhere: settings that change nothing in an exercise that does not have them.
-        record: what its runs add to run.json: types by key, in `settings` and `sharding`.
+        record: keys that its runs add to run.json, by part (settings, sharding) and type.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class Exercise:
     scripts: Mapping[str, str] = field(default_factory=dict)
     trainer: bool = True
     refused_elsewhere: Sequence[str] = ()
-    record: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    record: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
 
     def launcher(self, name: str) -> Launcher:

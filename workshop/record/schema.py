@@ -64,7 +64,11 @@ class _Sharding:
 def declared_types(part: str) -> Schema:
     """Return the keys that exercises add to a part of run.json, with their types."""
     kinds = {kind.__name__: kind for kind in _JSON_NAMES}
-    return {name: kinds[kind] for one in every_exercise() for name, kind in one.record.get(part, {}).items()}
+    found = {}
+    for exercise in every_exercise():
+        for kind, names in exercise.record.get(part, {}).items():
+            found |= dict.fromkeys(names, kinds[kind])
+    return found
 
 
 _added = [(name, kind | None, field(default=None)) for name, kind in declared_types("sharding").items()]
@@ -149,6 +153,7 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("train/tokens_per_second", "train/real_tokens_per_second"), float),
     **dict.fromkeys(("train/logit_positions_per_second", "train/median_tokens_per_second"), float),
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
+    **dict.fromkeys(("mem_loaded_mib", "mem_forward_mib", "mem_backward_mib", "mem_update_mib"), float),
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
     **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%", "checkpoint_mib", "checkpoint_time_share_%"), float),
     **dict.fromkeys(("checkpoint_time_s", "checkpoint_last_time_s", "checkpoint_disk_time_s"), float),

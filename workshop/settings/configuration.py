@@ -40,7 +40,6 @@ def read_configuration(
     world_size: int,
     takes: str = "any",
     trainer: bool = True,
-    model: Mapping[str, Any] | None = None,
     found: dict[str, Any] | None = None,
 ) -> Configuration:
     """Return the configuration that an exercise trains with.
@@ -48,7 +47,6 @@ def read_configuration(
     Args:
         settings: by their names in small letters, as in run.json.
         takes: deepspeed, fsdp or any: what its script takes; trainer: it trains with the Trainer.
-        model: its config.json, as far as it is known.
         found: what the file will have; None: what it has.
 
     Raises:
@@ -70,9 +68,7 @@ def read_configuration(
             raise InputError(f"{path}: found no reshard_after_forward, expected true or false")
         fsdp_config.check_copies(path, "replicas", values.get("replicas", 1), world_size)
         return Configuration(False, values)
-    values = fsdp_config.read(path, found, settings, world_size)
-    fsdp_config.check_blocks(path, values, model or {})
-    return Configuration(False, values)
+    return Configuration(False, fsdp_config.read(path, found, settings, world_size))
 
 
 class Sizes(NamedTuple):

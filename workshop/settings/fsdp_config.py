@@ -8,7 +8,6 @@ The Trainer ignores a key it does not know, so older material that wrote `offloa
 neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 from workshop.record.errors import InputError
 from workshop.record.plural import counted
 from workshop.settings.json_file import checked, read_kinds, words
-from workshop.settings.model_file import modeling_source
 
 _TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))
 COMMON, DDP, BY_HAND, _NEW_NAMES = (_TABLE[name] for name in ("common", "ddp", "by_hand", "new_names"))
@@ -78,19 +76,3 @@ def check_keys(path: Path, config: dict[str, Any]) -> None:
         elif new in BY_VERSION[1]:
             other[name] = f'{new}, and "version": 1'
     checked(path, config, kinds, other=_OTHER | other, where=where)
-
-
-def check_blocks(path: Path, config: dict[str, Any], model: Mapping[str, Any]) -> None:
-    """Raises InputError where the classes to wrap are another model's, or its blocks are not among them.
-
-    Args: model: its config.json; {} if it is not known yet, and then nothing is checked.
-    """
-    names, kind = config.get("transformer_layer_cls_to_wrap"), str(model.get("model_type"))
-    if not names or not (source := modeling_source(kind)):
-        return
-    block = found[1] if (found := re.search(r"_no_split_modules = \[[\s\"']*(\w+)", source)) else names[0]
-    if block not in names or any(f"class {name}(" not in source for name in names):
-        raise InputError(
-            f"{path}: transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model ({kind}) are {block}; "
-            "expected them, or the key left out"
-        )

@@ -132,6 +132,8 @@ class Settings:
     optimizer: str = setting(
         choice("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit", "muon"), "adamw_torch_fused", by="the Trainer"
     )
+    # What the optimizer updates; bf16: gradients and moments, too, so that small updates are lost.
+    weights: str = setting(choice("fp32", "bf16"), "fp32", by="training")
     seed: int = setting(count, 42, by="the Trainer")
     resume_from: str = setting(default="", by="the Trainer")  # a checkpoint folder
     hang_timeout_s: int = setting(count, 1800, by="job")  # a rank without progress for so long hangs; 0: no limit
@@ -196,6 +198,8 @@ class Settings:
             )
         if self.fp16 and self.bf16:
             raise InputError("FP16=true and BF16=true: expected at most one of them to be true")
+        if self.weights == "bf16" and not self.bf16:
+            raise InputError("WEIGHTS=bf16: they are computed with in bf16; expected BF16=true FP16=false")
         if (self.generate_before or self.generate_steps) and not self.generate_size:
             asked = "GENERATE_BEFORE=true" if self.generate_before else f"GENERATE_STEPS={self.generate_steps}"
             raise InputError(f"{asked} and GENERATE_SIZE=0: expected a GENERATE_SIZE of 1 or more")
@@ -227,6 +231,8 @@ class Settings:
         if not self.config or takes == "rule":
             return None
         found = configuration(self, script, world_size(environ), exercise)
+        if self.weights == "bf16" and found.values.get("fsdp", True):
+            raise InputError(f"WEIGHTS=bf16: {self.config} keeps fp32 weights beside; expected DDP, or one GPU alone")
         self.check_with(found)
         return found
 
@@ -335,7 +341,5 @@ def configuration(
     Raises InputError naming the file and the key for what is not trained as it is written.
     """
     known, facts = vars(settings), declared(exercise.absolute())
-    model = model_file(known.get("model_name", ""))
-    return read_configuration(
-        Path(settings.config), known, ranks or world_size(), facts.takes(script), facts.trainer, model
-    )
+    takes = facts.takes(script)
+    return read_configuration(Path(settings.config), known, ranks or world_size(), takes, facts.trainer)

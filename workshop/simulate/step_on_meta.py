@@ -46,6 +46,7 @@ class StepShape:
         engine: "autocast", fp32 weights and mixed precision per operation, as the Trainer alone and DDP; "half", a
             model in `precision` throughout, as DeepSpeed's and what FSDP gathers.
         precision: fp32, fp16, bf16.
+        weights: what is trained under autocast: fp32, or bf16 (WEIGHTS=bf16).
         labelled: positions with logits per micro-batch; 0: all.
         fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
         ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
@@ -61,6 +62,7 @@ class StepShape:
     max_length: int
     engine: str = "autocast"
     precision: str = "fp16"
+    weights: str = "fp32"
     gradient_checkpointing: bool = False
     fast: bool = False
     attention: str = "eager"
@@ -85,7 +87,7 @@ class StepShape:
     # Autocast's type; None: it is off.
     autocast = property(lambda self: HALF.get(self.precision) if self.engine == "autocast" else None)
     # The type of the weights that are trained.
-    trained = property(lambda self: torch.float32 if self.engine == "autocast" else self.half)
+    trained = property(lambda self: self.half if "half" in self.engine or self.weights != "fp32" else torch.float32)
 
 
 def build(shape: StepShape) -> torch.nn.Module:

@@ -1,5 +1,6 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DDPCommunicationHookType
 from transformers import Trainer
 
+from workshop.record.errors import InputError
 from workshop.settings.json_file import read_json
 from workshop.settings.settings import Settings, configuration, world_size
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
+from workshop.training.models import blocks_of
 from workshop.training.saving import CheckpointWriter
 
 
@@ -59,6 +62,8 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
 
         find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
     if options.pop("fsdp", True):
+        if names := options.get("transformer_layer_cls_to_wrap"):
+            check_blocks(settings, names, trainer.model)
         return
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:
@@ -67,6 +72,14 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
         compiler_config.optimize_ddp = options.pop("optimize_ddp")
     for option, value in (options | {"comm_hook": hook}).items():
         setattr(trainer.accelerator.ddp_handler, option, value)
+
+
+def check_blocks(settings: Settings, names: Sequence[str], model: torch.nn.Module) -> None:
+    """Raises InputError where the classes to wrap are another model's, or its blocks are not among them."""
+    block, made = type(blocks_of(model)[0]).__name__, {type(module).__name__ for module in model.modules()}
+    if block not in names or not made.issuperset(names):
+        found = f"transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model are {block}"
+        raise InputError(f"{settings.config}: {found}; expected them, or the key left out")
 
 
 def start_scaler(trainer: Trainer) -> None:

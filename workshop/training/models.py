@@ -88,6 +88,7 @@ def load_model(
     sharded: bool = False,
 ) -> PreTrainedModel:
     """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
+    With WEIGHTS=bf16 there are none: the optimizer updates bf16 weights, by bf16 gradients and moments.
 
     Call it after the TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. With FSDP2
     and `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
@@ -100,6 +101,7 @@ def load_model(
     Raises InputError for a shape or a hub name that does not exist, an encoder, an adapter, and missing weights.
     """
     torch.manual_seed(settings.seed)
+    dtype = torch.bfloat16 if settings.weights == "bf16" else dtype
     found = configuration(settings) if settings.config and not on_each_rank else None
     fsdp = found.values if found and not found.is_deepspeed and found.values.get("fsdp", True) else None
     sharded |= fsdp is not None

@@ -62,17 +62,14 @@ def check(name: str, call: Callable[..., Any], inputs: Ranks, right: Ranks, most
         sent = sum({"all-reduce": 2, "receive": 0}.get(kind, 1) * numbers for kind, numbers, _ in calls)
         wrong = (f"sends {sent} numbers; {most} are enough" if sent > most else "") if sent else "sends nothing"
         wrong = wrong or next(filter(None, map(difference, found, expected)), "")
-        if name == "ring_all_reduce":
-            wrong = not_a_ring(rank, len(right), calls) or wrong
+        ring = {("send", (rank + 1) % len(right)), ("receive", (rank - 1) % len(right))}
+        if name == "ring_all_reduce" and (others := {(kind, peer) for kind, _, peer in calls} - ring):
+            found = ", ".join(
+                kind if peer is None else f"{kind} (rank {peer})" for kind, peer in sorted(others, key=str)
+            )
+            wrong = f"calls {found}; expected send to the next rank and receive from the one before alone"
         if wrong:
             pytest.fail(f"{name} on rank {rank} {wrong}", pytrace=False)
-
-
-def not_a_ring(rank: int, ranks: int, calls: list[tuple[str, int, int | None]]) -> str:
-    if others := {kind for kind, *_ in calls} - {"send", "receive"}:
-        return f"calls {' '.join(others)}; expected send and receive alone"
-    peers = sorted({peer for kind, _, peer in calls if kind == "send"} - {(rank + 1) % ranks})
-    return f"sends to rank {', '.join(map(str, peers))}; expected the next one alone" if peers else ""
 
 
 def difference(found: Any, right: Tensor) -> str:

@@ -39,7 +39,7 @@ WRONG = (
     {
         "gradient_sum": (SUM, f"{SUM[:-1]}, async_op=True)", "did it wait for what it sent?"),
         "clip_shards": ("max_norm / norm", "1.0 / norm", "finds 2 times the right one"),
-        "ring_all_reduce": (RING, TO_ALL + RING, "sends to rank 2; expected the next one alone"),
+        "ring_all_reduce": (RING, TO_ALL + RING, "send (rank 2); expected send to the next rank and receive"),
     },
 )
 # PyTorch's functional collectives, whose results are tensors of a class of their own.

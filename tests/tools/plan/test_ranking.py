@@ -169,6 +169,18 @@ def test_8_bit_moments_take_six_bytes_less_for_each_parameter_and_are_first_only
     assert rank(GPT2)[0].method == ""
 
 
+def test_bf16_weights_take_eight_bytes_for_each_parameter_and_come_before_none_that_fits() -> None:
+    ranked = rank(replace(GPT2, packed=True, method="full"))
+    firsts = {one.strategy: one for one in best_of_each(ranked)}
+    for strategy, moments in {"one GPU, bf16 weights": 4, "one GPU, bf16 weights, 8-bit": 2}.items():
+        one = firsts[strategy]
+        assert one.prediction.terms["weights"] + one.prediction.terms["optimizer"] == pytest.approx(
+            (2 + moments) * 124_439_808 / 2**20
+        )
+        assert "WEIGHTS=bf16" in one.line and shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
+    assert ranked[0].method == "", "small updates are lost"
+
+
 def test_qlora_of_a_model_without_linear_layers_costs_its_row_with_the_jobs_reason(gpt2: list[Candidate]) -> None:
     failed = [one for one in gpt2 if one.error]
     assert {one.strategy for one in failed} == {"QLoRA one GPU", "QLoRA zero2", "QLoRA zero3"}
@@ -186,6 +198,7 @@ def test_packed_rows_are_proposed_with_their_line_where_the_ladder_trains_the_mo
     text = said(GPT2, ranked)
     assert f"Packed rows: {packed.name}, {speeds[0] / speeds[1]:.1f} times First's tokens/s, of full rows." in text
     assert "RUNG=12_documents sbatch --mem=" in text and ranked[0].method == ""
+    assert not list(candidates(replace(GPT2, gpu="t4"), (RUNG,))), "its kernels need bf16"
     refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), (RUNG,)))
     with pytest.raises(InputError, match="granite: the ladder's kernels would train another model"):
         simulate.step_of(refused.workload.shape)

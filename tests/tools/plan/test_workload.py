@@ -128,6 +128,10 @@ def test_plain_training_is_first_unless_another_row_is_surely_faster_or_alone_fi
     for other in ({"method": "zero0"}, {"method": "zero2", "adapter_rank": 8}):
         assert first_choice([prediction(0.85, 8000, **other), plain]) == 1
         assert first_choice([prediction(0.75, 8000, **other), plain]) == 0
+    sheet = replace(plain, gpu=GPUS["t4"], ranges=plain.ranges | {"step_time_s": Range(1.3, 1.3, 1.3)})
+    assert first_choice([replace(prediction(1, 8000), gpu=GPUS["t4"]), sheet]) == 1, (
+        "a data sheet's rates are less sure"
+    )
     assert first_choice([prediction(0.99, 9000), prediction(0.85, 5000, method="zero2_offload")]) == 0
     assert first_choice([prediction(2, 9000, method="zero3"), prediction(1, 81_000, method="none")]) == 0
     unmeasured, measured = prediction(0.85, 5000, method="zero2", adapter_rank=8), prediction(1, 5000, adapter_rank=8)

@@ -11,7 +11,7 @@ from tests.leftovers import processes_of
 from workshop.record.run_record import update_run_record
 
 SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
-LOGGED = FSDP.replace("log_pss", "log_cpus psrecord --include-children --interval 1; log_pss")
+LOGGED = FSDP.replace("PSS_LOGGER", "CPU_LOGGER='psrecord --include-children --interval 1' PSS_LOGGER")
 HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
 
 

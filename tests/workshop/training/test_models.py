@@ -9,8 +9,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tests.workshop.environment import ENVIRONMENT
+from workshop.data.encoding import load_tokenizer
 from workshop.record.errors import InputError
-from workshop.training.models import DrawnElsewhere, model_size, shape_config, with_empty_weights
+from workshop.settings.settings import Settings
+from workshop.training.models import DrawnElsewhere, load_model, model_size, shape_config, with_empty_weights
 
 # As published: millions where the model's page says no more.
 PARAMETERS = {
@@ -20,6 +23,10 @@ PARAMETERS = {
     **{"qwen-2.5-0.5b": 494_032_768, "qwen-2.5-1.5b": 1_543_714_304, "qwen-2.5-3b": 3_085_938_688},
     **{"qwen-2.5-7b": 7_615_616_512, "gemma-3-1b": 999_885_952, "olmoe-1b-7b": 6_919_161_856},
     **{"qwen-3-0.6b": 596_049_920, "qwen-3-8b": 8_190_735_360, "smollm3-3b": 3_075_098_624},
+    **{"qwen-3-4b": 4_022_468_096, "qwen-3-14b": 14_768_307_200, "qwen-3-32b": 32_762_123_264},
+    **{"llama-3.2-3b": 3_212_749_824, "gemma-3-12b": 11_766_034_176, "gemma-3-27b": 27_009_346_304},
+    **{"mistral-small-24b": 23_572_403_200, "gpt-oss-20b": 20_914_757_184, "olmo-3-7b": 7_298_011_136},
+    **{"deepseek-v2-lite": 15_706_484_224},
 }
 
 
@@ -32,6 +39,19 @@ def on_meta(name: str) -> torch.nn.Module:
 def test_shape_has_the_published_number_of_parameters(name: str, expected: float) -> None:
     tolerance = 0.1e6 if name.startswith("bloom") else 0
     assert model_size(on_meta(name)).parameters == pytest.approx(expected, abs=tolerance)
+
+
+def test_bf16_weights_have_gradients_and_moments_in_bf16() -> None:
+    own = {"WEIGHTS": "bf16", "BF16": "true", "FP16": "false", "MODEL_NAME": "tiny", "MODEL_INIT": "random"}
+    settings = Settings.from_environment(ENVIRONMENT | own, Path("none"))
+    model = load_model(settings, load_tokenizer("sample"))
+    with torch.autocast("cpu", torch.bfloat16):
+        model(input_ids=(ids := torch.ones(1, 8, dtype=torch.long)), labels=ids).loss.backward()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.step()
+    states = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    found = [one for parameter in model.parameters() for one in (parameter, parameter.grad)]
+    assert {one.dtype for one in (*found, *states)} == {torch.bfloat16}
 
 
 def test_K7_blocks_hold_54_percent_of_bloom_560m_not_80() -> None:

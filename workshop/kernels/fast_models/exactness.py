@@ -25,9 +25,9 @@ SIZES = {
     **{"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16},
     **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
-GROUPS = {"n_group": 2, "topk_group": 1}  # of the small model's four experts
-# A small model's scores and logits stay far below the usual caps: a kernel that leaves caps out would go unnoticed.
-CAPS = ("attn_logit_softcapping", "final_logit_softcapping")
+# Where the configuration has them: groups of the four experts, and caps. A small model's scores and logits stay far
+# below the usual ones: a kernel that leaves caps out would go unnoticed.
+IF_SET = {"n_group": 2, "topk_group": 1, "attn_logit_softcapping": 0.1, "final_logit_softcapping": 0.1}
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
@@ -75,8 +75,7 @@ def _small(config: Any, max_length: int) -> Any:
     changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
     if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
         changes["num_key_value_heads"] = changes["num_attention_heads"]
-    changes |= {name: 0.1 for name in CAPS if values.get(name)}
-    changes |= {name: groups for name, groups in GROUPS.items() if values.get(name)}
+    changes |= {name: small for name, small in IF_SET.items() if values.get(name)}
     if "qk_rope_head_dim" in values:  # latent attention, which computes head_dim from it
         for sizes in (changes, values):
             sizes.pop("head_dim", None)
