@@ -91,8 +91,8 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
         why = f", shards and offloads nothing, and no row is surely faster (by {margin})"
     elif first_s <= min(others_s):
         why = " and is the fastest"
-    elif first.prediction.tight:
-        why = f"; memory is tight, and it needs the least of those within {100 * NOISE:.0f} % of the fastest"
+    elif min([first, *others], key=lambda one: one.prediction.sort_key).prediction.tight:
+        why = f"; the fastest leaves less than 1 GiB, and of those within {100 * NOISE:.0f} % it needs the least"
     else:
         why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
     rows = zip(others, others_s, strict=True)
@@ -187,7 +187,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
             "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only."
         )
     if any(one.method in (PURE, PURE_8) for one in shown):
-        notes.append("bf16 weights: gradients and moments, too; updates below 0.4 % of a weight are lost.")
+        notes.append("bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost.")
     if any(one.method in (EIGHT_BITS, PURE_8) for one in shown):
         notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
     if (saved := _saved_by_four_bits(ranked)) < _LITTLE:

@@ -32,7 +32,7 @@ ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "z
 ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
-PURE, PURE_8 = "bf16 weights", "bf16 weights, 8-bit"  # the same beside weights without fp32 master weights
+PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
 RUNG, _RUNG_NAME = "rung 12", "12_documents"
 # By method the strategies that it is ranked with.

@@ -119,7 +119,7 @@ def test_answer_is_at_most_100_columns_and_ten_rows_with_the_first_and_its_comma
     assert max(map(len, text.splitlines())) <= 100 and text.index("First: ") < text.index("| strategy")
     header, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert header.count("|") == 10 and len(rows) == 10 and rows[0].startswith(f"| {ranked[0].strategy} ")
-    assert "sbatch --mem=" in text and "GPUS_PER_NODE=2 bash " in text and "15 more rows: --all" in text
+    assert "sbatch --mem=" in text and "GPUS_PER_NODE=2 bash " in text and "17 more rows: --all" in text
     hours = re.search(r"rows, ([\d.]+) GPU-hours", text)[1]
     assert hours in rows[0], "a number that a sentence names stands in a column"
     assert max(map(len, answer.text(SEVEN, ranked, every=True).splitlines())) <= 100
@@ -172,7 +172,7 @@ def test_8_bit_moments_take_six_bytes_less_for_each_parameter_and_are_first_only
 def test_bf16_weights_take_eight_bytes_for_each_parameter_and_come_before_none_that_fits() -> None:
     ranked = rank(replace(GPT2, packed=True, method="full"))
     firsts = {one.strategy: one for one in best_of_each(ranked)}
-    for strategy, moments in {"one GPU, bf16 weights": 4, "one GPU, bf16 weights, 8-bit": 2}.items():
+    for strategy, moments in {"one GPU, bf16": 4, "one GPU, bf16, 8-bit": 2}.items():
         one = firsts[strategy]
         assert one.prediction.terms["weights"] + one.prediction.terms["optimizer"] == pytest.approx(
             (2 + moments) * 124_439_808 / 2**20
