@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 from tests.launching import REPO, git, run, tiny_profile
-from tools.logs.runs import read_run
 
 
 def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> None:
@@ -69,7 +68,9 @@ def test_new_exercise_trains_and_fills_its_table_and_changes_only_its_folder(tmp
     )
     run("bash", "my-idea/my-idea.slurm", cwd=copy, env=environ | {"IDEA": "good"})
     (folder,) = logs.glob("my-idea/*")
-    assert read_run(folder).fact("idea") == "good" and read_run(folder).state == "completed"
+    asks = f"from tools.logs.runs import Path, read_run; run = read_run(Path('{folder}')); "
+    asks += "print(run.fact('idea'), run.state)"
+    assert run("python", "-c", asks, cwd=copy).stdout == "good completed\n"
     assert re.search(r"\| Train Loss \(mean\) \| \d", tools("fill", "my-idea", "--tiny"))
     assert git(copy, "status", "--porcelain").splitlines()[-1] == "?? my-idea/"
     assert git(copy, "diff", "--name-only") == ""

@@ -82,10 +82,15 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
 
 
 def launchers(spared: Collection[int] = ()) -> set[int]:
-    """Return the ids of the descendants that give ranks their RANK, which W&B's process inherits; none without it."""
+    """Return the ids of the descendants that give ranks their RANK, which W&B's process inherits; none without it.
+
+    A launcher that is stopped (SIGSTOP) is continued: it might start no rank.
+    """
     living, ranks = descendants(spared), set()
     for pid in living:
         with suppress(OSError):  # it has ended
             if b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
                 ranks.add(pid)
+            else:
+                os.kill(pid, signal.SIGCONT)
     return living - ranks if ranks else set()

@@ -114,6 +114,13 @@ def test_launcher_or_rank_that_does_not_end_after_its_training_is_ended(
     assert said == ("sleep" in rank)
 
 
+def test_launcher_that_is_stopped_before_its_ranks_start_is_continued(tmp_path: Path) -> None:
+    """Nothing else ends such a job: a rank watches itself from its start."""
+    script = "bash -c 'kill -STOP $$; RANK=0 touch $RUN_DIR/written' & wait"
+    node_with_limits(tmp_path, script, 0.2, 1000)
+    assert (tmp_path / "written").exists()
+
+
 def test_missing_loggers_are_one_warning_each_and_the_rest_goes_on(tmp_path: Path) -> None:
     """PATH without nvidia-smi, and with a psrecord that does not start: its log was empty, and nobody knew why."""
     program(tmp_path / "bin/python", f'exec {sys.executable} "$@"')
