@@ -70,12 +70,6 @@ def compiled(label: str, column: str) -> Asked:
     return figure(column), COMPILED[name] | runs(world_size=int(gpus))
 
 
-def version(label: str, column: str) -> Asked:
-    """`0 textbook, 5.17.0`: with this version of Transformers."""
-    name, transformers = label.split(", ")
-    return figure(column), runs(transformers=transformers, rung=RUNGS[name])
-
-
 def learning(label: str, column: str) -> Asked:
     return figure(column), LEARNING[label]
 
@@ -84,7 +78,6 @@ TABLES = {
     "18": Table(recipe, BLOOM),
     "18c": Table(recipe, BLOOM),
     "18e": Table(recipe, BLOOM | runs(batch_size=64)),
-    "18h": Table(version, BLOOM),
     "19": Table(method, TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
     "19b": Table(method, TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
     # DeepSpeed's own compilation, whatever the number of GPUs.

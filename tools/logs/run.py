@@ -110,7 +110,7 @@ class Run:
             return getattr(self, name)
         if hasattr(self.record, name.split(".")[0]):
             return attrgetter(name)(self.record)
-        if name not in SETTINGS:
+        if name not in SETTINGS and name not in self.settings:
             raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
