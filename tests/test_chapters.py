@@ -77,8 +77,8 @@ CHAPTERS: dict[str, tuple[str, int]] = {
     **{name: ("baseline", 35) for name in TRAINERS if name != "baseline"},
     **{"deepspeed-single-gpu": ("baseline", 2), "deepspeed-multi-gpu": ("deepspeed-single-gpu", 0)},
     **{"deepspeed-zero3-offload": ("deepspeed-multi-gpu", 9), "fsdp": ("baseline", 10), "custom_model": ("fsdp", 21)},
-    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 12), "speed-ladder": ("baseline", 27)},
-    "lora": ("speed-ladder", 22),
+    **{"benchmark": ("deepspeed-single-gpu", 4), "resilience": ("baseline", 12), "speed-ladder": ("baseline", 29)},
+    "lora": ("speed-ladder", 27),
 }
 
 
