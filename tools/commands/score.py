@@ -35,9 +35,8 @@ class Recipe:
     @property
     def name(self) -> str:
         settings = self.timed[0].settings
-        rows = f"{settings['batch_size']} rows, " if settings["packing"] or _is_peer(self.timed[0]) else ""
-        compiled = "compiled, " if settings["compile"] and not settings["packing"] else ""
-        return f"{settings['rung'].replace('_', ' ')}, {compiled}{rows}{_rate(self.scored[0])}"
+        compiled = ", compiled" if settings["compile"] and not settings["packing"] else ""
+        return f"{_rung(self.timed[0])}{compiled}{_rows(self.timed[0])}, {_rate(self.scored[0])}"
 
     @cached_property
     def step_s(self) -> float:
@@ -149,8 +148,13 @@ def rates_table(scored: list[Run]) -> str:
     rows = []
     for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
         scores = [*run.summary["exact_match_by_step"].values()]
-        recipe = f"{run.rung.replace('_', ' ')}, {run.settings['batch_size']} rows"
-        rows.append((recipe, _rate(run), *(f"{score:.1f}" for score in (scores[0], run.summary["exact_match"]))))
+        rows.append(
+            (
+                _rung(run) + _rows(run),
+                _rate(run),
+                *(f"{score:.1f}" for score in (scores[0], run.summary["exact_match"])),
+            )
+        )
     return markdown(("Rates tried", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
 
 
@@ -172,6 +176,14 @@ def _function(run: Run) -> tuple[Any, ...]:
     """What is computed: equal of runs that differ in compilation, padding or a CUDA graph."""
     names = ("model_name", "batch_size", "grad_acc", "packing", "fp16", "bf16")
     return (_is_peer(run) and run.rung, *(run.settings.get(name) for name in names))
+
+
+def _rung(run: Run) -> str:
+    return run.rung.replace("_", " ")
+
+
+def _rows(run: Run) -> str:
+    return f", {run.settings['batch_size']} rows" if run.settings["packing"] or _is_peer(run) else ""
 
 
 def _rate(run: Run) -> str:
