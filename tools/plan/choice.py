@@ -16,6 +16,7 @@ from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import how_close
 from tools.tables.markdown import Table, is_blank, read_tables
 from tools.tables.repository import ROOT
+from tools.tables.table import Table as AskedTable
 from workshop.record.printable import markdown
 
 FORM = ROOT / "choose" / "form.md"
@@ -104,7 +105,8 @@ def _hours(one: Candidate) -> float:
 
 
 def definitions() -> dict[str, Table]:
-    return {table.number: table for table in read_tables(FORM)}
+    asked = AskedTable(lambda row, column: None)  # what is right is in `filled`
+    return {table.number: replace(table, definition=asked) for table in read_tables(FORM)}
 
 
 def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]:
