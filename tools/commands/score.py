@@ -9,7 +9,7 @@ compilation, padding and a CUDA graph change only the time.
 import argparse
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
@@ -19,6 +19,7 @@ from tools import plots
 from tools.commands.options import add_logs_option, chosen_runs
 from tools.errors import NoRunsError
 from tools.logs.run import Run
+from tools.logs.sources import summary
 from workshop.record.printable import markdown
 
 THRESHOLDS = (50, 55, 60)  # % exact match
@@ -56,7 +57,7 @@ class Recipe:
     @cached_property
     def curves(self) -> list[tuple[int, dict[int, float]]]:
         """Seed, and exact match (%) by step, of each scored run."""
-        of_runs = [(run, run.summary["exact_match_by_step"]) for run in self.scored]
+        of_runs = [(run, summary(run)["exact_match_by_step"]) for run in self.scored]
         return [(run.settings["seed"], {int(step): score for step, score in by.items()}) for run, by in of_runs]
 
     def seconds_to(self, threshold: float) -> dict[int, float] | None:
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     runs = [run for run in chosen_runs(arguments) if run.state == "completed"]
-    scored = [run for run in runs if "exact_match_by_step" in run.summary]
+    scored = [run for run in runs if "exact_match_by_step" in summary(run)]
     found = recipes(scored, [run for run in runs if run not in scored and run.steps is not None])
     if not scored:
         raise NoRunsError("no completed run answered questions on its way; expected GENERATE_STEPS and GENERATE_SIZE")
@@ -133,7 +134,7 @@ def _row(recipe: Recipe, first: Recipe, goal: float) -> list[str]:
     if slow and fast:
         ratios = [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]
         sooner = [f"{min(ratios):.1f}", f"{max(ratios):.1f}"]
-    ends = [run.summary["exact_match"] for run in recipe.scored]
+    ends = [summary(run)["exact_match"] for run in recipe.scored]
     return [
         *(recipe.name, str(len(recipe.curves)), f"{1000 * recipe.step_s:.1f}"),
         *("not in all" if seconds is None else f"{median(seconds.values()):.1f}" for seconds in times),
@@ -147,14 +148,9 @@ def rates_table(scored: list[Run]) -> str:
     """Scored runs whose time nobody asks for, as Markdown: which learning rate is soonest, which ends best."""
     rows = []
     for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
-        scores = [*run.summary["exact_match_by_step"].values()]
-        rows.append(
-            (
-                _rung(run) + _rows(run),
-                _rate(run),
-                *(f"{score:.1f}" for score in (scores[0], run.summary["exact_match"])),
-            )
-        )
+        scores = [*summary(run)["exact_match_by_step"].values()]
+        first, end = (f"{score:.1f}" for score in (scores[0], summary(run)["exact_match"]))
+        rows.append((_rung(run) + _rows(run), _rate(run), first, end))
     return markdown(("Rates tried", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
 
 
@@ -194,16 +190,17 @@ def _is_peer(run: Run) -> bool:
     return (run.rung or "").startswith("peer_")
 
 
+@cache
 def _times(run: Run) -> list[float]:
     return run.steps.step_time_s.tolist()
 
 
 def _warm_up(run: Run) -> int:
-    return run.summary["warmup_steps"]
+    return summary(run)["warmup_steps"]
 
 
 def _start_s(run: Run) -> float:
-    timed = datetime.strptime(run.summary["timed_start"], "%Y/%m/%d %H:%M:%S.%f")
+    timed = datetime.strptime(summary(run)["timed_start"], "%Y/%m/%d %H:%M:%S.%f")
     # The recorder's time is the machine's, run.json's is UTC: a zone is a number of quarters of an hour.
     seconds = (timed - run.start.replace(tzinfo=None)).total_seconds() - sum(_times(run)[: _warm_up(run)])
     return seconds % 900

@@ -14,7 +14,7 @@ from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, PURE, PURE_8, RUNG, 
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
-from tools.plan.time_limits import SIGNAL_MINUTES
+from tools.plan.time_limits import minutes_to_ask
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from workshop.record.plural import counted
 from workshop.record.printable import padded
@@ -58,7 +58,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
         fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
         return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
-    what = f"First: {first.name}, {_two_digits(_hours(first))} GPU-hours."
+    what = f"First: {first.name}, {_two_digits(first.gpu_hours)} GPU-hours."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     if first.method == EIGHT_BITS:
@@ -66,8 +66,8 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     if first.method in (PURE, PURE_8):
         what += " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
-    cheapest = min((one for one in close if one.method == first.method), key=_hours, default=first)
-    if verdict == "fits" and (times := _hours(first) / _hours(cheapest)) > 1 + SAME_HOST_ERROR:
+    cheapest = min((one for one in close if one.method == first.method), key=lambda one: one.gpu_hours, default=first)
+    if verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
     if local := first.without_slurm():
@@ -106,7 +106,7 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
 
 def _sbatch(one: Candidate) -> str:
     """The command to type, which asks for the largest prediction."""
-    minutes = ceil(one.prediction.ranges["total_runtime_s"].largest / 60) + SIGNAL_MINUTES
+    minutes = minutes_to_ask(one.prediction)
     return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
 
 
@@ -120,10 +120,6 @@ def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str]
     what = f"Packed rows: {best.name}, {times:.1f} times First's tokens/s, of full rows."
     padding = 100 * (1 - 1 / (EXAMPLES_PER_POSITION * question.length))
     return f"{what} SQuAD's rows are {padding:.0f} % padding: the others are slower by that share.", _sbatch(best)
-
-
-def _hours(one: Candidate) -> float:
-    return one.prediction.ranges["gpu_hours"].expected
 
 
 def _two_digits(value: float) -> str:
@@ -161,7 +157,7 @@ def _cells(one: Candidate, question: Question) -> list[str]:
         return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]
     speed = found.ranges["tokens_per_second"]
     memory = [f"{found.needed_mib / 1024:,.1f}", f"{found.least_cpu_gib:,.0f}"]
-    times = [_two_digits(speed.expected / question.gpus), _two_digits(_hours(one)), _interval(speed)]
+    times = [_two_digits(speed.expected / question.gpus), _two_digits(one.gpu_hours), _interval(speed)]
     verdict = f"no: {found.limit}" if found.limit else found.verdict
     return [*cells, *memory, *times, found.parts.decided_by, verdict]
 

@@ -130,6 +130,7 @@ class Candidate:
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     micro_batches = property(lambda self: self.workload.micro_batches)
     verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
+    gpu_hours = property(lambda self: self.prediction.ranges["gpu_hours"].expected)
     trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
 

@@ -79,8 +79,8 @@ def key_table() -> str:
         found = strategies(card)
         states = f"{16 * next(iter(found.values())).prediction.parameters / 2**30:,.1f}"
         for name, why in (card.accepted | card.rejected).items():
-            cells = [f"{value:,.{_COLUMNS[title].decimals}f}" for title, value in _figures(card, found[name]).items()]
-            hours = f"{_hours(found[name]):,.2f}"
+            cells = [_COLUMNS[title].written(value) for title, value in _figures(card, found[name]).items()]
+            hours = f"{found[name].gpu_hours:,.2f}"
             answer = "yes" if name in card.accepted else "no"
             rows.append([str(number), states, name, answer, *cells, hours, verdict(card, name), why])
     return markdown(titles, rows)
@@ -92,13 +92,9 @@ def verdict(card: Card, name: str) -> str:
     one = found[name]
     if one.prediction.limit:
         return f"no: {one.prediction.limit}"
-    alike = [_hours(found[other]) for other in card.accepted if found[other].trains == one.trains]
-    price = f", {_hours(one) / min(alike):.1f} times the hours" if name in card.rejected else ""
+    alike = [found[other].gpu_hours for other in card.accepted if found[other].trains == one.trains]
+    price = f", {one.gpu_hours / min(alike):.1f} times the hours" if name in card.rejected else ""
     return one.prediction.verdict + price
-
-
-def _hours(one: Candidate) -> float:
-    return one.prediction.ranges["gpu_hours"].expected
 
 
 # ---- a group's form ----
@@ -117,10 +113,9 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
     number = re.search(r"^Card: *(\d+) *$", text, re.MULTILINE)
     if not number or not 1 <= int(number[1]) <= len(CARDS):
         raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
-    card = CARDS[int(number[1]) - 1]
-    found = []
+    card, known, found = CARDS[int(number[1]) - 1], definitions(), []
     for copy in copies:
-        definition, used = definitions()[copy.number], {}
+        definition, used = known[copy.number], {}
         for label, chosen, *_ in copy.rows:
             used[label] = {} if is_blank(chosen) else _expected(copy, card, chosen.strip("` "), runs)
         cells = [[_cell(title, used.get(row[0])) for title in definition.header] for row in definition.rows]

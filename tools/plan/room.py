@@ -12,7 +12,7 @@ from typing import Any
 from tools.errors import InputError
 from tools.tables.definitions import blank_tables
 from tools.tables.markdown import tables_in
-from tools.tables.repository import ROOT
+from tools.tables.repository import ROOT, exercise_folder
 from workshop.record.exercises import exercises_with
 from workshop.record.printable import markdown
 
@@ -80,6 +80,7 @@ def text(day: str, room: Room, runs_of: dict[str, list[Run]]) -> str:
     Args: runs_of: by the exercise's name its planned must-do runs.
     """
     rows, notes, sheet = [], [], []
+    by_hand = {name: sum(table.by_hand for table in blank_tables(exercise_folder(name))) for name in runs_of}
     for slot in slots(day):
         runs = [run for folder in slot.exercises for run in runs_of[folder.name]]
         names = " and ".join(folder.name for folder in slot.exercises)
@@ -96,9 +97,8 @@ def text(day: str, room: Room, runs_of: dict[str, list[Run]]) -> str:
             notes.append(f"{overrun}: share them, {sets} x all runs for {room.groups} groups")
         elif most > slot.minutes:
             notes.append(f"{names}: fits by the expected times, not by the largest ones")
-        sheet += [
-            (group, slot, part) for group in range(room.groups) for part in _share(slot, runs_of, group, room, sets)
-        ]
+        for group in range(room.groups):
+            sheet += [(group, slot, part) for part in _share(slot, runs_of, by_hand, group, room, sets)]
     head = f"{room.groups} groups of three people, {room.gpus} GPUs, {day}: the must-do runs"
     titles = ["From", "Exercise", "Runs", "GPU-hours", "Minutes there are", "Runs take", "At most"]
     cells = [[str(group + 1), slot.start, *part] for group, slot, part in sorted(sheet, key=lambda one: one[0])]
@@ -107,14 +107,15 @@ def text(day: str, room: Room, runs_of: dict[str, list[Run]]) -> str:
     )
 
 
-def _share(slot: Slot, runs_of: dict[str, list[Run]], group: int, room: Room, sets: int) -> list[list[str]]:
+def _share(
+    slot: Slot, runs_of: dict[str, list[Run]], by_hand: dict[str, int], group: int, room: Room, sets: int
+) -> list[list[str]]:
     """A row per exercise: the lines of this group, which shares one set of runs with every `sets`-th group after it."""
     found = []
     for folder in slot.exercises:
         members = range(group % sets, room.groups, sets)
         own = runs_of[folder.name][members.index(group) :: len(members)]
         lines = "all must-do" if len(members) == 1 else ", ".join(run["place"].split(":")[-1] for run in own)
-        by_hand = sum(table.by_hand for table in blank_tables(folder))
-        gpus = max((run["gpus"] for run in own), default=0)
-        found.append([folder.name, lines, str(by_hand), str(gpus)])
+        most = max((run["gpus"] for run in own), default=0)
+        found.append([folder.name, lines, str(by_hand[folder.name]), str(most)])
     return found

@@ -7,6 +7,7 @@ from math import ceil, inf
 
 from tools.errors import InputError
 from tools.plan.gpus import Gpu
+from tools.plan.predict import Prediction
 from tools.plan.submitted_lines import MUST_DO, prediction_of
 from tools.submit.submissions import Submission, exercise_files, read
 
@@ -47,15 +48,20 @@ def too_long(limit_min: float, site: Mapping[str, str]) -> list[str]:
     return [*found]
 
 
+def minutes_to_ask(found: Prediction) -> int:
+    """The limit that a job needs by the largest prediction, with the launcher's signal."""
+    return ceil(found.ranges["total_runtime_s"].largest / 60) + SIGNAL_MINUTES
+
+
 def needed_minutes(gpu: Gpu) -> tuple[int, str]:
     """What the longest must-do line may take by the planner, with the launcher's signal, and where it is."""
-    times_s = {}
+    planned: dict[str, Prediction] = {}
     for line in (line for line in _lines() if line.contains(MUST_DO)):
         with suppress(InputError):  # an older GPU without bf16
             if found := prediction_of(line, gpu):
-                times_s[line.place] = found.ranges["total_runtime_s"].largest
-    longest = max(times_s, key=times_s.__getitem__)
-    return ceil(times_s[longest] / 60) + SIGNAL_MINUTES, longest
+                planned[line.place] = found
+    longest = max(planned, key=lambda place: planned[place].ranges["total_runtime_s"].largest)
+    return minutes_to_ask(planned[longest]), longest
 
 
 def _lines() -> list[Submission]:

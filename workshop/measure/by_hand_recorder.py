@@ -49,7 +49,7 @@ class MemoryPhases:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self.mib: dict[str, float | None] = {}
+        self.mib: dict[str, float] = {}  # none without a GPU
         self._hooks = [
             model.register_forward_hook(lambda *_: self.note("forward")),
             register_optimizer_step_pre_hook(lambda *_: None if "backward" in self.mib else self.note("backward")),
@@ -57,7 +57,8 @@ class MemoryPhases:
         ]
 
     def note(self, phase: str) -> None:
-        self.mib[phase] = allocated_mib()
+        if (mib := allocated_mib()) is not None:
+            self.mib[phase] = mib
 
     def end(self) -> None:
         for hook in self._hooks:
@@ -154,7 +155,7 @@ class StepEvidence:
             "train_runtime_s": time.perf_counter() - self._start_s,
             "train_loss": statistics.fmean(step.loss for step in self.recorder.steps),
             **self.recorder.summary(),
-            **({f"mem_{phase}_mib": mib for phase, mib in self.phases.mib.items()} if peaks_mib[0] else {}),
+            **{f"mem_{phase}_mib": mib for phase, mib in self.phases.mib.items()},
             "peak_mem_alloc_mib_of_ranks": peaks_mib if torch.cuda.is_available() else None,
         }
         if self.writes:
