@@ -175,3 +175,19 @@ def test_check_asks_for_the_marked_cells_and_judges_predictions(make_run, logs, 
     main(["check", str(form), "--logs", str(logs), "--show"])
     shown = "prediction 3: 20\n  Table 1, Trainer's samples/s, Value: 11.50: within a factor of two\n"
     assert shown in capsys.readouterr().out
+
+
+def test_several_predictions_in_a_cell_are_judged_one_by_one(make_run, logs, tmp_path, capsys) -> None:
+    for stage, states_mib in enumerate((2.53, 2.21, 1.96)):
+        place = {"exercise": "deepspeed-multi-gpu", "config": f"zero{stage}", "world_size": 2, "device": "cpu"}
+        states = {"model": {"name": "tiny", "hidden_size": 64}, "sharding": {"states_mib": states_mib}}
+        make_run(f"r{stage}", place | states)
+    assert main(["fill", "deepspeed-multi-gpu", "--blank", "--tiny"]) == 0
+    form = tmp_path / "my_results.md"
+    form.write_text(
+        capsys.readouterr().out.replace("in stage 0; 1; 2; 3 (MiB)? | ? |", "in | 2.53; 1.26; 0.63; 1 |", 1)
+    )
+    main(["check", str(form), "--logs", str(logs), "--show"])
+    judged = ["2.53: right", "2.21: within a factor of two", "1.96: off", "not measured: not comparable"]
+    lines = [f"  Table 5b, States (MiB), Stage {stage}: {what}\n" for stage, what in enumerate(judged)]
+    assert "prediction 1: 2.53; 1.26; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
