@@ -25,27 +25,19 @@ def minutes(text: str) -> float:
     return first + second / 60
 
 
-def own_minutes(line: Submission) -> float | None:
-    """The line's own --time; None: the launcher's counts, or SBATCH_TIMELIMIT."""
-    own = [option.partition("=")[2] for option in line.options if option.startswith("--time=")]
-    return minutes(own[-1]) if own else None
-
-
-def launcher_minutes(line: Submission, site: Mapping[str, str]) -> float:
-    asked = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
-    return minutes(site.get("SBATCH_TIMELIMIT") or (asked[1] if asked else "infinite"))
+def asked(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
+    """What says how long the line's job may take, and the minutes: itself, or SBATCH_TIMELIMIT and its launcher."""
+    if own := [option.partition("=")[2] for option in line.options if option.startswith("--time=")]:
+        return line.place, minutes(own[-1])
+    header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
+    limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
+    return f"{line.exercise.name}/{line.launcher}", minutes(limit)
 
 
 def too_long(limit_min: float, site: Mapping[str, str]) -> list[str]:
     """The launchers and the lines of the exercises that ask for more time than a partition gives."""
-    found: dict[str, None] = {}
-    for line in _lines():
-        own = own_minutes(line)
-        asked = launcher_minutes(line, site) if own is None else own
-        name = f"{line.exercise.name}/{line.launcher}" if own is None else line.place
-        if asked > limit_min:
-            found[f"{name} ({asked:.0f} min)"] = None
-    return [*found]
+    found = dict(asked(line, site) for line in _lines())
+    return [f"{name} ({asked_min:.0f} min)" for name, asked_min in found.items() if asked_min > limit_min]
 
 
 def minutes_to_ask(found: Prediction) -> int:
