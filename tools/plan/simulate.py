@@ -54,7 +54,7 @@ def prepare(shapes: list[Shape]) -> list[Shape]:
             for (name, shape), step in zip(missing.items(), found, strict=True):
                 _known[name] = _packed(step)
                 _remember(f"{_with_model(shape)}\t{_known[name]}\n")
-    return [shape for shape in shapes if "error" in _unpacked(_known[key(shape)])]
+    return [shape for shape in shapes if _known[key(shape)].startswith('{"error"')]
 
 
 def is_known(shape: Shape) -> bool:
