@@ -34,13 +34,7 @@ def summary(cases: Sequence[Case]) -> str:
     }
     groups = {f"{kind}: {name}": own for kind, of in kinds.items() for name, own in sorted(_grouped(cases, of).items())}
     groups["**all**"] = list(cases)
-    rows = []
-    for name, own in groups.items():
-        errors = {metric: [one.error_percent(metric) for one in own if metric in one.measured] for metric in METRICS}
-        cells = {metric: _mean_and_worst(found) for metric, found in errors.items()}
-        if found := errors["step_time_s"]:
-            cells["step_time_s"] = f"{statistics.fmean(found):+.0f}; {cells['step_time_s']}"
-        rows.append([name, str(len(own)), *cells.values()])
+    rows = [[name, str(len(own)), *[_errors(own, metric) for metric in METRICS]] for name, own in groups.items()]
     inside = []
     for metric in METRICS:
         held = [
@@ -51,9 +45,12 @@ def summary(cases: Sequence[Case]) -> str:
     return f"{table}\n| runs inside the interval | | {' | '.join(inside)} |"
 
 
-def _mean_and_worst(errors: Sequence[float]) -> str:
+def _errors(cases: Sequence[Case], metric: str) -> str:
+    if not (errors := [one.error_percent(metric) for one in cases if metric in one.measured]):
+        return "-"
     sizes = [abs(error) for error in errors]
-    return f"{statistics.fmean(sizes):.1f} ({max(sizes):.0f})" if sizes else "-"
+    sign = f"{statistics.fmean(errors):+.0f}; " * (metric == "step_time_s")
+    return f"{sign}{statistics.fmean(sizes):.1f} ({max(sizes):.0f})"
 
 
 def out_of_memory(cases: Sequence[Case]) -> str:

@@ -179,7 +179,8 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     if len(found) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work, targets = zip(*found, strict=True)
-    arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
+    names = dict.fromkeys(name for one in work for name in one)
+    arrays = {name: np.array([float(one.get(name, 0)) for one in work]) for name in names}
 
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
