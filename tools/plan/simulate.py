@@ -2,8 +2,8 @@
 
 steps.txt.xz holds the steps of all lines of the exercises' lists, of the reference runs, and of `plan model NAME` for
 the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates those that are
-missing, and all after a new _VERSION. What is simulated for another question is remembered in ~/.cache/shardlab. Both
-have the version in their first line or name, and on a line a shape, a tab, and what it needs.
+missing, and all after a new _VERSION. What is simulated for another question is remembered in ~/.cache/shardlab, as
+long as code and libraries stay the same. Both have on a line a shape, a tab, and what it needs.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import cache
+from importlib.metadata import version
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,6 +30,8 @@ from workshop.settings.model_file import model_path
 # simulates some steps of the file and compares them (tests/tools/plan/test_accuracy.py).
 _VERSION = 1
 FILE = Path(__file__).with_name("steps.txt.xz")
+# What a remembered step depends on.
+_CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training/models.py", "custom_model/model.py")
 # Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
 _PEAK, _WITH_GRADIENTS, _GRADIENTS = "peak_bytes", "peak_with_gradients_bytes", "gradient_bytes"
 
@@ -121,8 +124,8 @@ def _unpacked(packed: str) -> Step:
 
 @cache
 def _kept() -> dict[str, str]:
-    version, *lines = lzma.decompress(FILE.read_bytes()).decode().splitlines()
-    return _by_shape(lines) if version == str(_VERSION) else {}
+    made, *lines = lzma.decompress(FILE.read_bytes()).decode().splitlines()
+    return _by_shape(lines) if made == str(_VERSION) else {}
 
 
 def keep(shapes: list[Shape]) -> None:
@@ -140,14 +143,17 @@ def _by_shape(lines: Iterable[str]) -> dict[str, str]:
 
 @cache
 def cache_file() -> Path:
+    """Its name has a digest: who works on the simulation is not answered by what the code was a minute ago."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "shardlab" / f"steps-{_VERSION}.txt"
+    files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
+    libraries = [version(name) for name in ("torch", "transformers", "peft")]
+    text = b"".join(path.read_bytes() for path in files) + json.dumps([libraries, _VERSION]).encode()
+    return folder / "shardlab" / f"steps-{hashlib.sha256(text).hexdigest()[:16]}.txt"
 
 
 def _with_model(shape: Shape) -> str:
     """A name for the cache: a model's file may change."""
-    of_module = ROOT / f"{shape['module'].replace('.', '/')}.py" if "module" in shape else None
-    path = of_module or model_path(shape["model_name"])
+    path = model_path(shape["model_name"])
     return f"{key(shape)} {hashlib.sha256(path.read_bytes()).hexdigest() if path else ''}"
 
 
@@ -155,12 +161,12 @@ def _with_model(shape: Shape) -> str:
 def _remembered() -> dict[str, str]:
     try:
         return _by_shape(cache_file().read_text().splitlines())
-    except (OSError, ValueError):  # none yet, or another question was cut off in the middle of a line
+    except (OSError, ValueError, ImportError):  # none yet, or another question was cut off in the middle of a line
         return {}
 
 
 def _remember(line: str) -> None:
-    with suppress(OSError):
+    with suppress(OSError, ImportError):
         cache_file().parent.mkdir(parents=True, exist_ok=True)
         with cache_file().open("a") as file:
             file.write(line)
