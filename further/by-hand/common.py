@@ -13,7 +13,7 @@ from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
 from workshop.record.control import Control
 from workshop.settings.settings import configuration
-from workshop.training.deepspeed import ask_cuda_for_free_memory, gradient_clipping
+from workshop.training.deepspeed import ask_cuda_for_free_memory
 from workshop.training.exit_process import end_process
 from workshop.training.models import load_model
 
@@ -52,7 +52,7 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     return config | {
         "train_micro_batch_size_per_gpu": settings.batch_size,
         "gradient_accumulation_steps": settings.grad_acc,
-        "gradient_clipping": gradient_clipping(config),
+        "gradient_clipping": 1.0,
         "fp16": {"enabled": False},
         "bf16": {"enabled": settings.bf16},
         "zero_force_ds_cpu_optimizer": False,  # PyTorch's AdamW runs on the CPU too, without a compiler

@@ -26,6 +26,7 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,  # larger gradients are scaled down to this norm
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,

@@ -15,10 +15,8 @@ from workshop.measure.profiling import Profiler
 from workshop.record import run_record
 from workshop.record.control import Control
 from workshop.record.plural import counted
-from workshop.settings.json_file import read_json
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, find_callback
-from workshop.training.deepspeed import gradient_clipping
 from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
@@ -31,11 +29,9 @@ from workshop.training.without_gpu import shard_over_gloo
 def reporting(settings: Settings) -> dict[str, Any]:
     """Return the Trainer's arguments for logging: every step's loss, as lines of a log file, and REPORT_TO.
 
-    The time-out of collectives and gradient clipping are among them.
+    The time-out of collectives is among them.
     """
-    path = Path(settings.config)
     return {
-        "max_grad_norm": gradient_clipping(read_json(path) if path.suffix == ".json" else {}),
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,

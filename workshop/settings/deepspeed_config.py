@@ -31,7 +31,7 @@ _SAME_AS = {
     "train_micro_batch_size_per_gpu": "BATCH_SIZE",
     "gradient_accumulation_steps": "GRAD_ACC",
     "train_batch_size": "BATCH_SIZE x GRAD_ACC x GPUs",
-    "gradient_clipping": "the workshop's gradient clipping",
+    "gradient_clipping": "the scripts' max_grad_norm",
     "optimizer.params.lr": "LEARNING_RATE",
     "optimizer.params.betas": "the workshop's pair",
     "optimizer.params.eps": "the workshop's eps",
@@ -145,7 +145,7 @@ def _fill(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world
     rows, warmup_steps = [settings.get(name) for name in ("batch_size", "grad_acc")], settings.get("lr_warmup_steps")
     values = {name: settings.get(name.lower()) for name in _SAME_AS.values()} | {
         "BATCH_SIZE x GRAD_ACC x GPUs": None if None in rows else rows[0] * rows[1] * world_size,
-        "the workshop's gradient clipping": config.get("gradient_clipping") and 1.0,  # or 0
+        "the scripts' max_grad_norm": 1.0,
         "the workshop's pair": [0.9, 0.999],
         "the workshop's eps": 1e-8,
         "LR_WARMUP_STEPS, at least 1,": None if warmup_steps is None else max(1, warmup_steps),
