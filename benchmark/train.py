@@ -45,7 +45,7 @@ def main() -> None:
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_text(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
 
     trainer = Trainer(
         model=model,

@@ -52,7 +52,7 @@ def main() -> None:
     check = OffloadCheck(arguments)  # prints what runs where; compares the memory at the end
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
 
     trainer = Trainer(
         model=model,

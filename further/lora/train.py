@@ -52,7 +52,7 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     # Weights that are not updated need no fp32 master copy. FSDP2 sends no 4-bit weights: each rank makes them.
     dtype = torch.float32 if settings.method == "full" else torch.bfloat16
-    model = load_model(settings, tokenizer, dtype, on_each_rank=settings.method == "qlora")
+    model = load_model(settings, tokenizer, arguments, dtype, on_each_rank=settings.method == "qlora")
     if settings.switches:  # the same function of the same parameters, computed another way
         fast_models.use_fast_forward(model)
         fast_models.use_attention(model, settings.attention)

@@ -46,7 +46,7 @@ def main() -> None:
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
 
     trainer = Trainer(
         model=model,

@@ -43,7 +43,7 @@ def main() -> None:
     begin_run(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
     if settings.switches:  # the same function of the same parameters, computed another way
         fast_models.use_fast_forward(model)
         fast_models.use_attention(model, settings.attention)

@@ -13,14 +13,14 @@ import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.data.hub import hub_error
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
 from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
-from workshop.settings.settings import Settings, configuration
+from workshop.settings.settings import Settings
 
 
 def find_gpu(settings: Settings) -> bool:
@@ -83,6 +83,7 @@ def model_config(settings: Settings) -> Any:
 def load_model(
     settings: Settings,
     tokenizer: PreTrainedTokenizerBase,
+    arguments: TrainingArguments | None = None,
     dtype: torch.dtype = torch.float32,
     on_each_rank: bool = False,
     sharded: bool = False,
@@ -90,10 +91,9 @@ def load_model(
     """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
     With WEIGHTS=bf16 there are none: the optimizer updates bf16 weights, by bf16 gradients and moments.
 
-    Call it after the TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. With FSDP2
-    and `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
-
     Args:
+        arguments: the Trainer's. With ZeRO-3 in them the library builds every layer sharded. With FSDP2 and
+            `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
         dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
         on_each_rank: read the weights on every rank, also where rank 0 would send them.
         sharded: the caller shards the model part by part; under the Trainer's FSDP it is sharded so in any case.
@@ -102,11 +102,10 @@ def load_model(
     """
     torch.manual_seed(settings.seed)
     dtype = torch.bfloat16 if settings.weights == "bf16" else dtype
-    found = configuration(settings) if settings.config and not on_each_rank else None
-    fsdp = found.values if found and not found.is_deepspeed and found.values.get("fsdp", True) else None
-    sharded |= fsdp is not None
+    fsdp = arguments.fsdp_config if arguments and arguments.fsdp and not on_each_rank else {}
+    sharded |= bool(fsdp)
     # accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded.
-    if not (fsdp and dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
+    if not (dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
         model = _load(settings, dtype, sharded)
     else:  # the others wait
         sent = [None]
