@@ -1,7 +1,6 @@
 """The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 from workshop.record.errors import InputError
 from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.settings.configuration import Configuration
-from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
+from workshop.settings.settings import Settings, Start, boolean, choice, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")
@@ -61,13 +60,12 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        if self.rung.startswith("peer_") != (environ["LAUNCHER"] == "peers.slurm"):
+    def check_start(self, start: Start) -> None:
+        if self.rung.startswith("peer_") != (start.script == "peers.py"):
             raise InputError(
-                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
+                f"RUNG={self.rung}: {start.launcher} does not train it; expected peers.slurm for a peer, "
                 "another launcher for the other rungs"
             )
-        return super().check_config(exercise, environ)
 
     def check_with(self, found: Configuration) -> None:
         config = found.values

@@ -25,10 +25,9 @@ from ladder_settings import LadderSettings
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.measure.by_hand_recorder import open_records
-from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, reports_to_wandb, write_summary
 from workshop.record.errors import InputError
 from workshop.training.models import find_gpu, load_model
-from workshop.training.weights_and_biases import keep_wandb_local
 
 
 def trl_trainer(
@@ -195,7 +194,10 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     trainer = PEERS[settings.rung](settings, data, model, tokenizer)
-    keep_wandb_local(settings, trainer.args)
+    if reports_to_wandb(trainer.args):
+        from workshop.training.weights_and_biases import open_run
+
+        open_run(settings, trainer.args)
     trainer.train()
     write_summary(settings, trainer)
     end_run(settings, trainer, data)

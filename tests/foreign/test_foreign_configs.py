@@ -28,8 +28,8 @@ from tools.submit.submitted import read_as_job
 from workshop.record.errors import InputError
 from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
-from workshop.settings.configuration import read_configuration
-from workshop.settings.settings import Settings
+from workshop.settings.configuration import check_configuration, read_configuration
+from workshop.settings.settings import Settings, Start
 from workshop.training.fsdp import prepare_wrapping
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
@@ -132,7 +132,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         words += [f"SAVE={changes.get('SAVE', 'steps')}", "--gpus-per-node=2", f"{exercise}/{LAUNCHERS[exercise]}"]
         line = read_argument(" ".join([*words, str(FILES[name])]), {})
         try:
-            Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none")).check_config()
+            settings = Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none"))
+            check_configuration(settings, Start.of(own))
         except InputError as error:
             with pytest.raises(InputError) as planned:
                 workload_of(line)

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -108,12 +108,15 @@ def end_earlier() -> None:
         time.sleep(0.02 * living)
 
 
-def run(command: list[str], logged_pid: int | None = None) -> int:
-    """Run `command`; return its exit code. Args: logged_pid: process whose memory is logged; None: the command's."""
+def run(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:
+    """Run `command`; return its exit code.
+
+    Args: environ: the command's; logged_pid: process whose memory is logged; None: the command's.
+    """
     end_earlier()
-    os.environ["STARTED_BY_NODE"] = os.environ.get("SLURM_NODEID", "0")
     processes.lead_job()
-    training = processes.started(command, signal.SIGKILL)
+    mark = {"STARTED_BY_NODE": os.environ.get("SLURM_NODEID", "0")}
+    training = processes.started(command, signal.SIGKILL, env=dict(environ) | mark)
     loggers = start_loggers(logged_pid or training.pid)
     control, saving = Control(Path(os.environ["RUN_DIR"])), False
     ending = Ending(control, [process.pid for process in loggers])
@@ -154,10 +157,10 @@ def main() -> None:
     if words[0] != "--task-per-gpu":
         sys.exit(run(on_own_gpus(words)))
     ranks = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
-    os.environ |= {name: os.environ[slurm] for name, slurm in ranks.items()}
-    if os.environ["LOCAL_RANK"] == "0":
-        sys.exit(run(words[1:], os.getppid()))  # slurmstepd, the parent of all tasks
-    os.execvp(words[1], words[1:])
+    environ = os.environ | {name: os.environ[slurm] for name, slurm in ranks.items()}
+    if environ["LOCAL_RANK"] == "0":
+        sys.exit(run(words[1:], environ, os.getppid()))  # slurmstepd, the parent of all tasks
+    os.execvpe(words[1], words[1:], environ)
 
 
 if __name__ == "__main__":

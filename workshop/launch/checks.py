@@ -1,25 +1,29 @@
-"""Checks before there is a run folder, without importing torch.
+"""`python -m workshop.launch.checks`: check a job's environment without torch, and print what else it exports.
 
 This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
 exercise's settings and its configuration file.
 """
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from workshop.launch import rendezvous
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Launcher, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
-from workshop.settings.configuration import Configuration
-from workshop.settings.env_file import exported
-from workshop.settings.settings import count, has_gpu, settings_class, started_script, world_size
+from workshop.settings.configuration import Configuration, check_configuration
+from workshop.settings.deepspeed_config import operators_of
+from workshop.settings.env_file import as_bash, exported
+from workshop.settings.settings import Start, count, has_gpu, settings_class
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
@@ -53,10 +57,9 @@ def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
 
 def check_world(environ: Mapping[str, str]) -> None:
     """Raises InputError for more nodes or GPUs than the launcher can use: each would be a training of its own."""
-    exercise = declared(Path.cwd())
-    launcher, nodes = exercise.launcher(environ["LAUNCHER"]), int(environ["NNODES"])
-    gpus = world_size(environ)
-    optional = "config" in launcher.arguments and exercise.takes(started_script(Path.cwd(), environ)) == "any"
+    exercise, start = declared(Path.cwd()), Start.of(environ)
+    launcher, nodes, gpus = exercise.launcher(start.launcher), int(environ["NNODES"]), start.processes
+    optional = "config" in launcher.arguments and exercise.takes(start.script) == "any"
     most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
     if gpus > most_gpus:
         one = f"{exercise.folder.name} trains on one GPU{' without a configuration' * optional}"
@@ -78,7 +81,7 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-    if not (found := settings.check_config(Path.cwd(), shell)):
+    if not (found := check_configuration(settings, Start.of(shell))):
         return None
     if found.needs_gpu and not has_gpu(shell):
         raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
@@ -136,3 +139,38 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
+
+
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline
+
+    found = {"PYTHONWARNINGS": "ignore::FutureWarning", "TQDM_MININTERVAL": "5"}  # DeepSpeed uses PyTorch's old names
+    found = {name: environ.get(name) or value for name, value in found.items()}
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def main() -> None:
+    before = dict(os.environ)
+    environ = before | rendezvous.shares(before)
+    found = check_all(environ)
+    environ |= comforts(environ)
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
+    if environ.get("WANDB_MODE") == "offline":
+        del environ["WANDB_MODE"]
+    compile_operators(operators_of(found.read) if found and found.is_deepspeed else [], environ)
+    print(as_bash(before, environ))
+
+
+if __name__ == "__main__":
+    main()

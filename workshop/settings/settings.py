@@ -19,16 +19,18 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from os.path import normpath
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from workshop.record.checkpoints import is_of
 from workshop.record.errors import InputError
 from workshop.record.exercises import declared, readers_only, repository_of
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
-from workshop.settings.configuration import Configuration, read_configuration
 from workshop.settings.env_file import assignments
 from workshop.settings.model_file import model_file, most_positions
+
+if TYPE_CHECKING:  # a run without a configuration does not read it
+    from workshop.settings.configuration import Configuration
 
 # Read by launch.sh, not by the training script.
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
@@ -85,6 +87,29 @@ folder_name = Kind(
 def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
     """Declare a setting: its kind, its default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
     return field(default=default, metadata={"kind": kind, "by": by})
+
+
+@dataclass(frozen=True)
+class Start:
+    """What starts a training.
+
+    Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
+        train, on all nodes.
+    """
+
+    exercise: Path
+    launcher: str
+    script: str
+    processes: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], exercise: Path = Path()) -> Self:
+        """Args: environ: of the job's launcher or of a training process."""
+        exercise, launcher = exercise.absolute(), environ.get("LAUNCHER", "")
+        words = shlex.split(environ.get("LAUNCHER_ARGUMENTS", ""))
+        script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
+        nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+        return cls(exercise, launcher, script, int(environ.get("WORLD_SIZE", nodes * per_node)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +186,12 @@ class Settings:
     optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
+    def from_environment(
+        cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh"), start: Start | None = None
+    ) -> Self:
         """Read all fields from `environ`; `env_file` is checked for names that nothing reads.
 
-        Raises InputError naming the file, line and variable of the first mistake.
+        Args: start: None: as `environ` says. Raises InputError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
@@ -212,31 +239,10 @@ class Settings:
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
-    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        """Return the configuration that is trained; None without one, or for a rule of weak scaling.
+    def check_start(self, start: Start) -> None:
+        """Reject settings that this launcher, this script or so many processes cannot train with."""
 
-        Args: exercise: its folder; environ: the job's. Raises InputError for a mistake in the file, or for a script
-            that takes no configuration, or needs one.
-        """
-        facts, script = declared(exercise), started_script(exercise, environ)
-        takes = facts.takes(script)
-        if facts.scripts and script not in facts.scripts:
-            raise InputError(f"script '{script}': expected {' or '.join(facts.scripts)}")
-        if takes == "none" and self.config:
-            raise InputError(f"{script} has no configuration, but '{self.config}' was given")
-        if takes in ("deepspeed", "fsdp") and not self.config:
-            files = sorted(str(file.relative_to(exercise)) for file in exercise.glob("*_configs/*.json"))
-            array = ", or a job array, whose tasks are lines of submit.txt" * facts.has_array
-            raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
-        if not self.config or takes == "rule":
-            return None
-        found = configuration(self, script, world_size(environ), exercise)
-        if self.weights == "bf16" and found.values.get("fsdp", True):
-            raise InputError(f"WEIGHTS=bf16: {self.config} keeps fp32 weights beside; expected DDP, or one GPU alone")
-        self.check_with(found)
-        return found
-
-    def check_with(self, found: Configuration) -> None:
+    def check_with(self, found: "Configuration") -> None:
         """Reject settings that the configuration cannot be trained with."""
 
     @classmethod
@@ -311,19 +317,6 @@ def defaults() -> dict[str, Any]:
     return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
 
 
-def world_size(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of training processes; before they start, as the launcher counts them."""
-    nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-    return int(environ.get("WORLD_SIZE", nodes * per_node))
-
-
-def started_script(exercise: Path, environ: Mapping[str, str]) -> str:
-    """Return the Python file that the job's launcher starts."""
-    if not (launcher := environ.get("LAUNCHER")):
-        return "train.py"
-    return declared(exercise).launcher(launcher).script_of(shlex.split(environ.get("LAUNCHER_ARGUMENTS", "")))
-
-
 def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether there is an NVIDIA driver, without importing PyTorch, which takes seconds."""
     try:
@@ -331,15 +324,3 @@ def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
     except OSError:
         return False
     return environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
-
-
-def configuration(
-    settings: Settings, script: str = "train.py", ranks: int = 0, exercise: Path = Path()
-) -> Configuration:
-    """Return the launcher's configuration, DeepSpeed's or FSDP's, without importing torch.
-
-    Raises InputError naming the file and the key for what is not trained as it is written.
-    """
-    known, facts = vars(settings), declared(exercise.absolute())
-    takes = facts.takes(script)
-    return read_configuration(Path(settings.config), known, ranks or world_size(), takes, facts.trainer)

@@ -3,8 +3,10 @@
 import csv
 import statistics
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,23 @@ def gather_objects(value: Any, group: torch.distributed.ProcessGroup | None = No
     return values
 
 
+class InOrder(TrainerCallback):
+    """Calls its parts at each of the Trainer's events, in their order."""
+
+    def __init__(self, parts: Sequence[TrainerCallback]) -> None:
+        self.parts = parts
+        for event in (name for name in dir(TrainerCallback) if name.startswith("on_")):
+            setattr(self, event, partial(self._call, event))
+
+    def _call(self, event: str, *given: Any, **named: Any) -> None:
+        for part in self.parts:
+            getattr(part, event)(*given, **named)
+
+
 def find_callback(trainer: Trainer, kind: type) -> Any:
-    """Return the trainer's callback of this type."""
-    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+    """Return the part of this type of the trainer's InOrder."""
+    ours = next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, InOrder))
+    return next(part for part in ours.parts if isinstance(part, kind))
 
 
 class TokenCounter:

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.checkpoints import UNIVERSAL
-from workshop.settings.settings import Settings, configuration
+from workshop.settings.configuration import configuration
+from workshop.settings.settings import Settings
 
 
 def deepspeed_config(settings: Settings) -> dict[str, Any]:
