@@ -11,10 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
+from workshop.private_names import end_process
 from workshop.record.control import Control
 from workshop.settings.configuration import configuration
 from workshop.training.deepspeed import ask_cuda_for_free_memory
-from workshop.training.exit_process import end_process
 from workshop.training.models import load_model
 
 

@@ -10,7 +10,7 @@ from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import model_file
 from workshop.settings.settings import Kind, Start, boolean, choice, count, setting

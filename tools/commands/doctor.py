@@ -23,8 +23,7 @@ from tools.plan import time_limits
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.tables.repository import ROOT
 from workshop.record.exercises import exercises_with
-from workshop.record.plural import counted
-from workshop.record.printable import one_line
+from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
 
 

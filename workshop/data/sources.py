@@ -29,7 +29,6 @@ from workshop.data import forms
 from workshop.data.forms import Row
 from workshop.data.hub import Repository
 from workshop.record.errors import InputError
-from workshop.sample import harbour
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
 EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file, in UTF-8"
@@ -87,7 +86,8 @@ def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
 
 def code_of_package() -> str:
     """Return the code that reads and encodes, for a cache to depend on: fingerprints cover no imported functions."""
-    return "".join(path.read_text() for path in sorted([*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]))
+    files = [*Path(__file__).parent.glob("*.py"), forms.SAMPLE_DIR / "harbour.py"]
+    return "".join(path.read_text() for path in sorted(files))
 
 
 def cache_folder() -> Path:
@@ -173,6 +173,8 @@ def _converted(
 
 
 def _harbour_rows(name: str, split: str) -> Iterator[Located]:
+    from workshop.sample import harbour  # for this data set only
+
     yield from ((row["id"], row) for row in harbour.rows(split, sentences=name == "harbour-sentences"))
 
 

@@ -10,12 +10,12 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data, note
 from workshop.measure.model_facts import RunRecorder
+from workshop.private_names import end_process
 from workshop.record import run_record
 from workshop.record.control import Control
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import InOrder, StepRecorder, find_callback
-from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter, warn_of_other_batch

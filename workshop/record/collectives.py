@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workshop.record.errors import LogError
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import typed
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]

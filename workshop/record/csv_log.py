@@ -5,8 +5,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from workshop.record.errors import LogError
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import STEPS_COLUMNS
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole

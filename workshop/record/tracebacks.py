@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workshop.record.safe_open import open_plain
+from workshop.record.errors import open_plain
 
 RAISED = "\0"  # stands before the exception that ends a traceback
 # Prefixes of an error: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and Ray write it:

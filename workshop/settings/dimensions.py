@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.model_file import decoders, modeling_source
 
 _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.json_file import checked, read_kinds, words
 
 _TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))

@@ -14,6 +14,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 
 from workshop.data.encoding import IGNORE
+from workshop.private_names import call_before_forward
 from workshop.record import csv_log
 from workshop.record.run_record import read_run_record
 from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
@@ -78,15 +79,8 @@ class TokenCounter:
         # This rank's positions, real tokens, training examples and positions with logits in this step. They are added
         # on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        if compiled := getattr(model, "_compiled_call_impl", None):  # as a whole; a hook would be compiled with it
-
-            def counted(*inputs: Any, **batch: torch.Tensor) -> Any:
-                self._count(model, inputs, batch)
-                return compiled(*inputs, **batch)
-
-            model._compiled_call_impl = counted
-        elif model is not None:
-            model.register_forward_pre_hook(self._count, with_kwargs=True)
+        if model is not None:
+            call_before_forward(model, self._count)
 
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
         if model.training:

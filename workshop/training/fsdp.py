@@ -10,6 +10,7 @@ from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DDPCommunicationHookType
 from transformers import Trainer
 
+from workshop.private_names import set_optimize_ddp
 from workshop.record.errors import InputError
 from workshop.settings.configuration import configuration
 from workshop.settings.settings import Settings, Start
@@ -71,9 +72,7 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
     del options["fsdp"]
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:
-        from torch._dynamo import config as compiler_config  # seconds to import
-
-        compiler_config.optimize_ddp = options.pop("optimize_ddp")
+        set_optimize_ddp(options.pop("optimize_ddp"))
     for option, value in (options | {"comm_hook": hook}).items():
         setattr(trainer.accelerator.ddp_handler, option, value)
 

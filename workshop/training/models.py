@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.data.hub import hub_error
+from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
 from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
@@ -164,7 +164,7 @@ class DrawnElsewhere(TorchDispatchMode):
         options = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **options)
-        if func._schema.is_mutable:  # as normal_, whatever the tensor holds
+        if changes_its_input(func):  # as normal_, whatever the tensor holds
             return args[0].copy_(func(torch.empty_like(args[0], device=self.device), *args[1:], **options))
         moved = [arg.to(self.device) if isinstance(arg, torch.Tensor) else arg for arg in args]
         return func(*moved, **options | {"device": self.device} if "device" in options else options).cpu()

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.launching import REPO, run
-from workshop.training.exit_process import end_process
+from workshop.private_names import end_process
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,154 @@
+"""Every private name of a library that the workshop touches, without workshop/simulate/ and kernels/fast_models/.
+
+Seen in Python 3.11 and 3.12, torch 2.11 and 2.13, Transformers 5.17 and 5.23, DeepSpeed 0.19.8, datasets 5.2. After an
+upgrade look here first.
+"""
+
+import atexit
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, NoReturn
+
+import torch
+from datasets import Dataset
+from torch.distributed import distributed_c10d
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for those who import it from here)
+from torch.utils._pytree import tree_leaves  # noqa: F401
+from transformers import Trainer
+
+Module = torch.nn.Module
+
+# torch
+
+
+def call_before_forward(model: Module, look: Callable[[Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Call `look(model, inputs, named inputs)` before each forward pass.
+
+    For a model that is compiled as a whole it is outside of the graph: a hook would be compiled with it.
+    """
+    if not (compiled := getattr(model, "_compiled_call_impl", None)):
+        model.register_forward_pre_hook(look, with_kwargs=True)
+        return
+
+    def looked_at(*inputs: Any, **named: Any) -> Any:
+        look(model, inputs, named)
+        return compiled(*inputs, **named)
+
+    model._compiled_call_impl = looked_at
+
+
+def checkpointed(block: Module) -> Module:
+    """Return what activation checkpointing was put around; without it the block itself."""
+    return getattr(block, "_checkpoint_wrapped_module", block)
+
+
+def is_called_by_ddp() -> bool:
+    """Return whether DDP's forward pass has called the one that asks."""
+    return DistributedDataParallel._active_ddp_module is not None
+
+
+def unit_offloads(module: Module) -> bool:
+    """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
+    group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
+    return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)
+
+
+def set_timeouts(seconds: float) -> None:
+    """Set the time-out of all process groups: HYBRID_SHARD and DeepSpeed make more. torchtitan does it so, too."""
+    for group in distributed_c10d._world.pg_map:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+
+
+def process_group(name: str) -> torch.distributed.ProcessGroup:
+    return distributed_c10d._resolve_process_group(name)
+
+
+def arguments_of(operator: Any, given: tuple[Any, ...]) -> dict[str, Any]:
+    """Return an operator's positional arguments by their names."""
+    return dict(zip((item.name for item in operator._schema.arguments), given, strict=False))
+
+
+def name_of(operator: Any) -> str:
+    """Return an operator's name without its namespace."""
+    return operator._schema.name.split("::")[1]
+
+
+def changes_its_input(operator: Any) -> bool:
+    return operator._schema.is_mutable
+
+
+def set_optimize_ddp(value: Any) -> None:
+    from torch._dynamo import config  # seconds to import
+
+    config.optimize_ddp = value
+
+
+def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
+    """Save a subclass's layer without what the subclass adds."""
+    torch.nn.Linear._save_to_state_dict(layer, *state)
+
+
+# Transformers and datasets
+
+
+def save_states_by(trainer: Trainer, save: Callable[[str], None]) -> None:
+    """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
+    trainer._save_optimizer_and_scheduler = save
+
+
+def fingerprint(rows: Dataset) -> str:
+    return rows._fingerprint
+
+
+# DeepSpeed
+
+
+def loaded_operators() -> dict[str, Any]:
+    """Return the modules of the operators that DeepSpeed has loaded, by their names; it takes those that are added."""
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    return OpBuilder._loaded_ops
+
+
+def use_gloo_between_ranks() -> None:
+    """Without a GPU DeepSpeed would compile collectives to connect the ranks of a node, which gloo connects as well."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+def compile_again_in_step(step: int) -> None:
+    """DeepCompile compiles again, with prefetching, in this step instead of the fifth."""
+    from deepspeed.compile import init_z3
+
+    init_z3.WARMUP = step
+
+
+# Python
+
+
+def end_process() -> NoReturn:
+    """End this process with exit code 0, after what `atexit` has registered. Call it last: no `finally` runs after it.
+
+    gloo's worker threads need the interpreter's lock to let go of a collective's tensors. They can outlive
+    `destroy_process_group`, because other objects hold on to the group, DTensor's caches for example. Before version
+    3.14, Python ends a thread that still waits for the lock when it finalizes. In a C++ destructor that aborts the
+    process: "terminate called without an active exception", exit code -6, and a run with all its results has failed.
+    """
+    # DataLoader's workers: at exit each would be waited for, 5 s. Its handler takes the end of one for a fault.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+        worker.join()
+    atexit._run_exitfuncs()  # temporary folders, the compiler's processes
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what C libraries have printed: NCCL_DEBUG's lines
+    os._exit(0)
