@@ -10,10 +10,11 @@ from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.record.printable import counted
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import model_file
-from workshop.settings.settings import Kind, Start, boolean, choice, count, setting
+from workshop.settings.settings import Kind, boolean, choice, count, setting
 
 # Settings that one script reads; first the number of ranks that share something.
 SETTINGS_OF = {

@@ -23,7 +23,7 @@ from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.kernels.fast_models.packing import Row
 from workshop.record.errors import InputError
-from workshop.settings.settings import Start
+from workshop.record.exercises import Start
 from workshop.training.models import model_config
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.settings.configuration import Configuration
-from workshop.settings.settings import Settings, Start, boolean, choice, count, positive, setting
+from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
 
 RUNGS = Path(__file__).parent / "rungs"  # each sources the one below, so all are checked
 UNREAD_BY_PEERS = ("fp16", "gradient_checkpointing", "resume_from", "save")

@@ -26,10 +26,11 @@ from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import read_argument
 from tools.submit.submitted import read_as_job
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
 from workshop.settings.configuration import check_configuration, read_configuration
-from workshop.settings.settings import Settings, Start
+from workshop.settings.settings import Settings
 from workshop.training.fsdp import prepare_wrapping
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}

@@ -11,10 +11,10 @@ from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.record.errors import utf8_lines
-from workshop.record.exercises import repository_of
+from workshop.record.exercises import Start, repository_of
 from workshop.settings.configuration import Configuration, check_configuration
 from workshop.settings.env_file import sourced
-from workshop.settings.settings import Settings, Start, defaults, settings_class
+from workshop.settings.settings import Settings, defaults, settings_class
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}

@@ -17,13 +17,13 @@ from pathlib import Path
 from workshop.launch import rendezvous
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
-from workshop.record.exercises import Launcher, declared
+from workshop.record.exercises import Launcher, Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration
 from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import as_bash, exported
-from workshop.settings.settings import Start, count, has_gpu, settings_class
+from workshop.settings.settings import count, has_gpu, settings_class
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")

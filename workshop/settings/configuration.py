@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workshop.record.errors import InputError
-from workshop.record.exercises import declared
+from workshop.record.exercises import Start, declared
 from workshop.settings import deepspeed_config, fsdp_config
 from workshop.settings.json_file import checked, read_json
 from workshop.settings.offload import Offload
-from workshop.settings.settings import Settings, Start
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,11 @@ def read_configuration(
     return Configuration(False, fsdp_config.read(path, found, settings, world_size))
 
 
-def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:
+def configuration(settings: Any, start: Start | None = None) -> Configuration | None:
     """Return the configuration of the launcher's argument, which each process reads once.
 
-    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError
-    as `read_configuration` does.
+    None without one, or for a rule of weak scaling. Args: settings: a Settings; start: None: as this process was
+    started. Raises InputError as `read_configuration` does.
     """
     path, start = Path(settings.config), start or Start.of(os.environ)
     if not settings.config or declared(start.exercise).takes(start.script) == "rule":
@@ -104,13 +103,13 @@ def configuration(settings: Settings, start: Start | None = None) -> Configurati
 
 
 @cache
-def _read_once(settings: Settings, start: Start, _: int) -> Configuration:
+def _read_once(settings: Any, start: Start, _: int) -> Configuration:
     exercise = declared(start.exercise)
     takes = exercise.takes(start.script)
     return read_configuration(Path(settings.config), vars(settings), start.processes, takes, exercise.trainer)
 
 
-def check_configuration(settings: Settings, start: Start) -> Configuration | None:
+def check_configuration(settings: Any, start: Start) -> Configuration | None:
     """Return the configuration that is trained; None without one, or for a rule of weak scaling.
 
     Raises InputError for a mistake in the file, a script that takes no configuration or needs one, and settings that

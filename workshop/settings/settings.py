@@ -11,7 +11,6 @@ import ctypes
 import importlib
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from workshop.record.checkpoints import is_of
 from workshop.record.errors import InputError
-from workshop.record.exercises import declared, readers_only, repository_of
+from workshop.record.exercises import Start, declared, readers_only, repository_of
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
 from workshop.settings.env_file import assignments
@@ -87,29 +86,6 @@ folder_name = Kind(
 def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
     """Declare a setting: its kind, its default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
     return field(default=default, metadata={"kind": kind, "by": by})
-
-
-@dataclass(frozen=True)
-class Start:
-    """What starts a training.
-
-    Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
-        train, on all nodes.
-    """
-
-    exercise: Path
-    launcher: str
-    script: str
-    processes: int
-
-    @classmethod
-    def of(cls, environ: Mapping[str, str], exercise: Path = Path()) -> Self:
-        """Args: environ: of the job's launcher or of a training process."""
-        exercise, launcher = exercise.absolute(), environ.get("LAUNCHER", "")
-        words = shlex.split(environ.get("LAUNCHER_ARGUMENTS", ""))
-        script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
-        nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-        return cls(exercise, launcher, script, int(environ.get("WORLD_SIZE", nodes * per_node)))
 
 
 @dataclass(frozen=True, kw_only=True)

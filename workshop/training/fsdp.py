@@ -12,8 +12,9 @@ from transformers import Trainer
 
 from workshop.private_names import set_optimize_ddp
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.configuration import configuration
-from workshop.settings.settings import Settings, Start
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import blocks_of

@@ -16,9 +16,9 @@ from transformers import AutoConfig
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, model_file
-from workshop.settings.settings import Start
 
 LENGTH = 65_536
 LOSSES: dict[str, Callable[[Any], Any]] = {

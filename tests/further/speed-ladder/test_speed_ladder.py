@@ -16,9 +16,9 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.configuration import check_configuration, configuration
 from workshop.settings.deepspeed_config import operators_of
-from workshop.settings.settings import Start
 from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
