@@ -64,8 +64,8 @@ class LadderSettings(Settings):
     def check_start(self, start: Start) -> None:
         if self.rung.startswith("peer_") != (start.script == "peers.py"):
             raise InputError(
-                f"RUNG={self.rung}: {start.launcher} does not train it; expected peers.slurm for a peer, "
-                "another launcher for the other rungs"
+                f"RUNG={self.rung}: {start.launcher} does not train it; expected peers.slurm or "
+                "peers_torchrun.slurm for a peer, another launcher for the other rungs"
             )
 
     def check_with(self, found: Configuration) -> None:

@@ -105,7 +105,8 @@ def end_earlier() -> None:
                 if mark <= set(os.fsdecode(file.read_bytes()).split("\0")):
                     os.kill(int(file.parent.name), signal.SIGKILL)
                     living = True
-        time.sleep(0.02 * living)
+        if living:
+            time.sleep(0.02)
 
 
 def run(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:

@@ -62,12 +62,12 @@ def check_world(environ: Mapping[str, str]) -> None:
     optional = "config" in launcher.arguments and exercise.takes(start.script) == "any"
     most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
     if gpus > most_gpus:
-        one = f"{exercise.folder.name} trains on one GPU{' without a configuration' * optional}"
-        raise InputError(f"{one}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
+        alone = f"{exercise.folder.name} trains on one GPU{' without a configuration' if optional else ''}"
+        raise InputError(f"{alone}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
     if nodes > (launcher.most_nodes or nodes):
-        other = [name for name, one in exercise.launchers.items() if not one.most_nodes and not one.most_gpus]
-        one = f"{environ['LAUNCHER']} trains on one node, but this job has {nodes}"
-        raise InputError(f"{one}; expected --nodes=1, or a launcher for several: {' '.join(other)}")
+        several = [name for name, other in exercise.launchers.items() if not other.most_nodes and not other.most_gpus]
+        found = f"{start.launcher} trains on one node, but this job has {nodes}"
+        raise InputError(f"{found}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> Configuration | None:

@@ -39,20 +39,29 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
-    """Write the settings into run.json and open W&B's run, where it is on, in the run's folder.
+    """Write the settings into run.json, prepare the libraries and start the hang watch.
 
-    DeepSpeed gets its compiled operators, and without a GPU it and FSDP are told to shard over gloo. From a checkpoint
-    of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
     """
-    if arguments.deepspeed:
-        from workshop.kernels.operators import prepare_operators
-
-        prepare_operators(arguments.deepspeed)
     if settings.resume_from:
         checkpoint = Path(settings.resume_from)
         warn_of_other_batch(checkpoint, arguments)
         if 0 < settings.max_steps <= json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]:
             arguments.max_steps, arguments.num_train_epochs = -1, 0
+    prepare_libraries(settings, arguments)
+    run_record.record_settings(settings, listens=settings.saves_often)
+    watch(settings)
+
+
+def prepare_libraries(settings: Settings, arguments: TrainingArguments) -> None:
+    """Give DeepSpeed its compiled operators, let it and FSDP shard over gloo without a GPU, and open W&B's run.
+
+    Each is imported only where it is used.
+    """
+    if arguments.deepspeed:
+        from workshop.kernels.operators import prepare_operators
+
+        prepare_operators(arguments.deepspeed)
     if arguments.deepspeed or arguments.fsdp:
         from workshop.training.without_gpu import shard_over_gloo
 
@@ -61,8 +70,6 @@ def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
         from workshop.training.weights_and_biases import open_run
 
         open_run(settings, arguments)
-    run_record.record_settings(settings, listens=settings.saves_often)
-    watch(settings)
 
 
 def reports_to_wandb(arguments: TrainingArguments) -> bool:
