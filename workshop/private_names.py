@@ -50,7 +50,7 @@ def checkpointed(block: Module) -> Module:
 
 
 def is_called_by_ddp() -> bool:
-    """Return whether DDP's forward pass has called the one that asks."""
+    """Return whether this is called in DDP's forward pass."""
     return DistributedDataParallel._active_ddp_module is not None
 
 
@@ -142,7 +142,7 @@ def end_process() -> NoReturn:
     3.14, Python ends a thread that still waits for the lock when it finalizes. In a C++ destructor that aborts the
     process: "terminate called without an active exception", exit code -6, and a run with all its results has failed.
     """
-    # DataLoader's workers: at exit each would be waited for, 5 s. Its handler takes the end of one for a fault.
+    # DataLoader's workers: at exit each would be waited for, 5 s. Its handler takes their end for a fault.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for worker in multiprocessing.active_children():
         worker.terminate()

@@ -153,7 +153,7 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                 "expected one answer per example, or a tokenizer without a template"
             )
-        if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
+        if lost := [turn["role"] for turn in some[written:] if turn["content"].strip() not in after]:
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
                 "conversation without it, or another tokenizer"

@@ -139,7 +139,7 @@ def _read(path: Path, ignored: tuple[str, ...]) -> Dataset:
 
 
 def _kept(ignored: tuple[str, ...], read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
-    """Return the rows that `read(*of)` gives, in the columns of the first one's kind, from the cache if they are there.
+    """Return the rows that `read(*of)` gives, in the columns of the first row's kind, from the cache if they are there.
 
     Raises InputError for a row that cannot be read. Args: ignored: of IGNORE_KEYS.
     """
@@ -219,7 +219,7 @@ def _csv(path: Path) -> Iterator[Located]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.DictReader(lines, restval="", strict=True)
         if twice := [name for name, times in Counter(rows.fieldnames).items() if name and times > 1]:
-            raise InputError(f"{path}: found the column {twice[0]} twice, where the last one would win; expected one")
+            raise InputError(f"{path}: found the column {twice[0]} twice, where the last would win; expected it once")
         for number, row in enumerate(rows, 1):
             if None in row:
                 raise InputError(f"{path}: row {number}: found more cells than columns, expected as many")

@@ -109,7 +109,7 @@ def end_earlier() -> None:
             time.sleep(0.02)
 
 
-def run(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:
+def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:
     """Run `command`; return its exit code.
 
     Args: environ: the command's; logged_pid: process whose memory is logged; None: the command's.
@@ -130,7 +130,7 @@ def run(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid:
             ending.within(processes.KILL_AFTER_S)
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
-        process.kill()  # also one that is stopped, which SIGTERM does not end
+        process.kill()  # SIGTERM does not end a logger that is stopped
         process.wait()
     while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
@@ -156,11 +156,11 @@ def on_own_gpus(command: list[str]) -> list[str]:
 def main() -> None:
     words = [os.path.expandvars(word) for word in sys.argv[1:]]
     if words[0] != "--task-per-gpu":
-        sys.exit(run(on_own_gpus(words)))
+        sys.exit(run_with_loggers(on_own_gpus(words)))
     ranks = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
     environ = os.environ | {name: os.environ[slurm] for name, slurm in ranks.items()}
     if environ["LOCAL_RANK"] == "0":
-        sys.exit(run(words[1:], environ, os.getppid()))  # slurmstepd, the parent of all tasks
+        sys.exit(run_with_loggers(words[1:], environ, os.getppid()))  # slurmstepd, the parent of all tasks
     os.execvpe(words[1], words[1:], environ)
 
 

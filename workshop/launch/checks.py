@@ -37,7 +37,7 @@ def check(shell: Mapping[str, str]) -> None:
 
 
 def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
-    """Raises InputError for one that the launcher does not read: `baseline.slurm --time=1:00:00` has no effect."""
+    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
     if arguments and not launcher.reads(len(arguments)):
         raise InputError(
             f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
@@ -168,7 +168,7 @@ def main() -> None:
     # Transformers would print that W&B is offline, even if it is not used; offline is the default.
     if environ.get("WANDB_MODE") == "offline":
         del environ["WANDB_MODE"]
-    compile_operators(operators_of(found.read) if found and found.is_deepspeed else [], environ)
+    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
     print(as_bash(before, environ))
 
 

@@ -41,7 +41,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
 def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
     """Write the settings into run.json, prepare the libraries and start the hang watch.
 
-    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
+    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train another step.
     """
     if settings.resume_from:
         checkpoint = Path(settings.resume_from)

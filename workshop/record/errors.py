@@ -36,7 +36,7 @@ def no_package(name: str) -> str:
 def failed_file(error: OSError) -> str:
     """Return the file that `error` is about and why. A full disk's error has no name: the open file has."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    opened = [one for frame in frames for one in frame.f_locals.values() if isinstance(one, IOBase)]
+    opened = [value for frame in frames for value in frame.f_locals.values() if isinstance(value, IOBase)]
     name = error.filename or (opened[-1].name if opened else "")
     return f"{name}: {error.strerror}" if name else str(error)
 

@@ -20,35 +20,35 @@ from workshop.settings.offload import Offload
 
 @dataclass(frozen=True)
 class Configuration:
-    """A checked file. Args: read: its keys under today's names; notes: to print when a job starts."""
+    """A checked file. Args: content: its keys under today's names; notes: to print when a job starts."""
 
     is_deepspeed: bool
-    read: Mapping[str, Any] = field(repr=False)
+    content: Mapping[str, Any] = field(repr=False)
     notes: tuple[str, ...] = ()
 
     @property
     def values(self) -> dict[str, Any]:
         """A copy, which a library may change."""
-        return deepcopy(self.read)
+        return deepcopy(self.content)
 
     @property
     def is_fsdp(self) -> bool:
         """False also for plain DDP, which `"fsdp": false` asks for."""
-        return not self.is_deepspeed and self.read.get("fsdp", True)
+        return not self.is_deepspeed and self.content.get("fsdp", True)
 
     @property
     def offload(self) -> Offload:
         """What DeepSpeed keeps in CPU memory."""
-        return Offload.of(self.read)
+        return Offload.of(self.content)
 
     @property
     def needs_gpu(self) -> str:
         """The key that works on a GPU only, and what is expected without one; "" for none."""
-        if self.read.get("version") == 1:
+        if self.content.get("version") == 1:
             return "version 1; expected version 2"
-        if self.read.get("comm_hook") == "bf16":
+        if self.content.get("comm_hook") == "bf16":
             return "comm_hook bf16; expected fp16, or none"
-        if self.read.get("compile", {}).get("deepcompile"):
+        if self.content.get("compile", {}).get("deepcompile"):
             return "compile.deepcompile; expected it left out"
         return "super_offload; expected it left out" if self.offload.super_offload else ""
 

@@ -5,7 +5,7 @@
     async_save         true: checkpoints are written while the training continues (workshop/training/async_save.py)
 
 The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
-neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
+neither (erratum K3). Here a key that nothing reads, or not in the chosen version, is an error.
 """
 
 from collections.abc import Mapping

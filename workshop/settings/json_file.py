@@ -20,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"{path}: '{twice}' stands twice in one object, where the last one would win")
+            raise InputError(f"{path}: '{twice}' stands twice in one object, where the last would win")
         return dict(pairs)
 
     try:
@@ -95,11 +95,11 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, list):
         if type(kind[0]) is float:
             return _is_number(value) and kind[0] <= value <= kind[1]
-        return any(type(value) is type(one) and value == one for one in kind)
+        return any(type(value) is type(allowed) and value == allowed for allowed in kind)
     if isinstance(kind, int | float):
         return _is_number(value) and value >= kind and (type(kind) is float or value == int(value))
     if kind == "texts":
-        return type(value) is list and value != [] and all(type(one) is str for one in value)
+        return type(value) is list and value != [] and all(type(entry) is str for entry in value)
     return kind == "any" or type(value) is {"flag": bool, "text": str}.get(str(kind), dict)
 
 
@@ -111,7 +111,7 @@ def words(kind: Any) -> str:
     if isinstance(kind, list):
         if type(kind[0]) is float:
             return f"a number from {kind[0]:g} to {kind[1]:g}"
-        values = " or ".join(one if isinstance(one, str) else json.dumps(one) for one in kind)
+        values = " or ".join(allowed if isinstance(allowed, str) else json.dumps(allowed) for allowed in kind)
         return values if len(kind) > 1 else f"{values}, nothing else is trained here"
     if isinstance(kind, int | float):
         return f"{'a whole number' if type(kind) is int else 'a number'} of at least {kind:g}"

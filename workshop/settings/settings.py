@@ -50,7 +50,7 @@ class Kind:
     expected: str = "a text"
     fits: Callable[[Any], Any] = lambda value: True
 
-    def read(self, text: str, named: str) -> Any:
+    def value_of(self, text: str, named: str) -> Any:
         """Return the text's value. Raises InputError with `named`, the variable with its text and place."""
         with suppress(ValueError, KeyError):
             if self.fits(value := self.parse(text)):
@@ -77,7 +77,7 @@ own_folder = Kind(
     "a folder inside the run folder, or an absolute path",
     lambda path: normpath(path).split("/")[0] not in (".", ".."),
 )
-# One that `runs` finds: not hidden, and on one line.
+# A folder that `runs` finds: not hidden, and on one line.
 folder_name = Kind(
     str, "a folder's name of letters, digits and . _ + -", lambda text: re.fullmatch(r"\w[\w.+-]*", text)
 )
@@ -187,7 +187,7 @@ class Settings:
                 continue
             place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
             own = text if name == "EXPERIMENT_NAME" else text.strip()
-            values[item.name] = item.metadata["kind"].read(own, f"{name}='{text}'{place}")
+            values[item.name] = item.metadata["kind"].value_of(own, f"{name}='{text}'{place}")
         settings = cls(**values)
         settings.check()
         return settings

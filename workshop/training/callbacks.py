@@ -99,7 +99,7 @@ class TokenCounter:
         self.counts[0] += ids.numel()
         self.counts[1] += real
         self.counts[2] += samples
-        labelled = "target_positions" in batch  # a CUDA graph's have one length, filled up
+        labelled = "target_positions" in batch  # a CUDA graph's are filled up to one length
         self.counts[3] += (batch["labels"][:, 1:] != IGNORE).sum() if labelled else ids.numel()
 
     def take(self) -> dict[str, int]:
@@ -115,7 +115,7 @@ class TokenCounter:
 class StepRecorder(TrainerCallback):
     """Writes steps.csv while the training runs, so that a run that dies leaves its steps; samples the GPU after each.
 
-    A step lasts from the end of the one before, so waiting for data counts. Evaluation between epochs is not counted.
+    A step lasts from the end of the step before, so waiting for data counts. Evaluation between epochs is not counted.
     """
 
     def __init__(self, path: Path) -> None:

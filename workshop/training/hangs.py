@@ -1,6 +1,6 @@
 """A rank that makes no progress for HANG_TIMEOUT_S is ended, and stacks/rank-N.txt says where it was.
 
-Ranks wait for each other in every collective, so one that stops makes all of them stop. `faulthandler` counts in a
+Ranks wait for each other in every collective, so a rank that stops makes all stop. `faulthandler` counts in a
 thread of C that needs no interpreter lock: it writes the stacks of all threads and ends the process with exit code 1.
 The launcher then ends the other ranks by SIGTERM, on which they write theirs. `hang_of` (outcome.py) names the rank.
 

@@ -24,7 +24,7 @@ from workshop.settings.settings import Settings
 
 
 def find_gpu(settings: Settings) -> bool:
-    """Return whether there is a GPU; warn of what a run without one does differently."""
+    """Return whether there is a GPU; warn of what a run without a GPU does differently."""
     gpu = torch.cuda.is_available()
     if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
         print("warning: FP16=true needs a GPU and there is none; training in fp32")

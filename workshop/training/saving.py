@@ -58,7 +58,7 @@ class CheckpointWriter(TrainerCallback):
     With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
 
     Requests are `stop` of the supervisor (record/control.py) and a rank's SIGTERM. Give it to the Trainer after
-    StepRecorder, as the last callback: neither a save nor the wait for the one before belongs to a step. When a resumed
+    StepRecorder, as the last callback: neither a save nor the wait for the last save belongs to a step. When a resumed
     training passes its last step before the interruption, it records the lost time in run.json.
 
     Attributes:
@@ -87,7 +87,7 @@ class CheckpointWriter(TrainerCallback):
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None  # the checkpoint that the thread finishes
         self._handler: Any = None
-        self._attempt: dict[str, Any] = {}  # the one before, until this one has come further
+        self._attempt: dict[str, Any] = {}  # the last attempt, until this one has come further
         self._step_begin_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
