@@ -23,12 +23,10 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for t
 from torch.utils._pytree import tree_leaves  # noqa: F401
 from transformers import Trainer
 
-Module = torch.nn.Module
-
 # torch
 
 
-def call_before_forward(model: Module, look: Callable[[Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
+def call_before_forward(model: torch.nn.Module, look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
     """Call `look(model, inputs, named inputs)` before each forward pass.
 
     For a model that is compiled as a whole it is outside of the graph: a hook would be compiled with it.
@@ -44,7 +42,7 @@ def call_before_forward(model: Module, look: Callable[[Module, tuple[Any, ...], 
     model._compiled_call_impl = looked_at
 
 
-def checkpointed(block: Module) -> Module:
+def checkpointed(block: torch.nn.Module) -> torch.nn.Module:
     """Return what activation checkpointing was put around; without it the block itself."""
     return getattr(block, "_checkpoint_wrapped_module", block)
 
@@ -54,7 +52,7 @@ def is_called_by_ddp() -> bool:
     return DistributedDataParallel._active_ddp_module is not None
 
 
-def unit_offloads(module: Module) -> bool:
+def unit_offloads(module: torch.nn.Module) -> bool:
     """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
     group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
     return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)
@@ -70,14 +68,10 @@ def process_group(name: str) -> torch.distributed.ProcessGroup:
     return distributed_c10d._resolve_process_group(name)
 
 
-def arguments_of(operator: Any, given: tuple[Any, ...]) -> dict[str, Any]:
-    """Return an operator's positional arguments by their names."""
-    return dict(zip((item.name for item in operator._schema.arguments), given, strict=False))
-
-
-def name_of(operator: Any) -> str:
-    """Return an operator's name without its namespace."""
-    return operator._schema.name.split("::")[1]
+def call_of(operator: Any, given: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """Return an operator's name without its namespace, and these positional arguments by their names."""
+    schema = operator._schema
+    return schema.name.split("::")[1], dict(zip((item.name for item in schema.arguments), given, strict=False))
 
 
 def changes_its_input(operator: Any) -> bool:

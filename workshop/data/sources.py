@@ -27,7 +27,6 @@ from pyarrow.parquet import ParquetFile
 
 from workshop.data import forms
 from workshop.data.forms import Row
-from workshop.data.hub import Repository
 from workshop.record.errors import InputError
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
@@ -118,6 +117,8 @@ def _local(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
 
 def _of_hub(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
     """Read a data set of the hub from its folder, because offline its name would not be found."""
+    from workshop.data.hub import Repository
+
     repository = Repository("dataset", name)
     folder = repository.cached() or Path(repository.snapshot())
     parts = {file.parent for file in folder.rglob("*.parquet")}

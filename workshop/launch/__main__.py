@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from workshop.launch import rendezvous
-from workshop.launch.checks import check_arguments, check_model
+from workshop.launch.checks import as_bash, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line
-from workshop.settings.env_file import as_bash, sourced
+from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 
 # Paths: also globs, and slices after a colon.

@@ -22,7 +22,6 @@ from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration
 from workshop.settings.deepspeed_config import operators_of
-from workshop.settings.env_file import as_bash, exported
 from workshop.settings.settings import count, has_gpu, settings_class
 from workshop.settings.typos import check_shell
 
@@ -90,16 +89,6 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     return found
 
 
-def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
-    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
-    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
-        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
-        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
-        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
-        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
-
-
 def check_output(shell: Mapping[str, str]) -> None:
     """Raises InputError where a new run would find another run's checkpoints and resume from them after a failure."""
     output = Path(shell["OUTPUT_DIR"])
@@ -136,7 +125,6 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     check_world(environ)
     found = check_settings(environ)
     check_output(environ)
-    warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
 
@@ -158,6 +146,17 @@ def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
         command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
     if names and subprocess.run(command, stdout=sys.stderr).returncode:
         sys.exit(1)
+
+
+def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return lines of bash that make one environment of another."""
+    lines = []
+    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
+        if name.isidentifier() and name not in after:
+            lines.append(f"unset {name}")
+        elif name.isidentifier() and after[name] != before.get(name):
+            lines.append(f"export {name}={shlex.quote(after[name])}")
+    return "\n".join(lines)
 
 
 def main() -> None:

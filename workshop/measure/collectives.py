@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
-from workshop.private_names import TorchDispatchMode, arguments_of, name_of, process_group, tree_leaves
+from workshop.private_names import TorchDispatchMode, call_of, process_group, tree_leaves
 from workshop.record.collectives import Collective
 
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
@@ -33,9 +33,10 @@ class CollectiveCounter(TorchDispatchMode):
             return NotImplemented  # the DTensor calls us again, with the tensors of this rank and its collectives
         result = operator(*args, **(kwargs or {}))
         # Ulysses has its all-to-all inside an operator of DeepSpeed, where a dispatch mode does not look.
-        if operator.namespace in ("c10d", "_c10d_functional", "deepspeed") and name_of(operator) not in SILENT:
-            arguments = arguments_of(operator, args) | (kwargs or {})
-            self.calls[_collective(name_of(operator), arguments, result)] += 1
+        if operator.namespace in ("c10d", "_c10d_functional", "deepspeed"):
+            name, arguments = call_of(operator, args)
+            if name not in SILENT:
+                self.calls[_collective(name, arguments | (kwargs or {}), result)] += 1
         return result
 
 

@@ -22,13 +22,12 @@ from typing import Any
 
 import torch
 
-from workshop.record.errors import InputError
+from workshop.record.errors import InputError, read_json
 from workshop.record.exercises import find_exercise
 from workshop.record.flops import flops_per_token
 from workshop.record.printable import markdown
 from workshop.record.run_record import read_run_record, read_summary
 from workshop.record.schema import Model, typed
-from workshop.settings.json_file import read_json
 from workshop.settings.offload import FP32_BYTES, Offload, moved_bytes
 from workshop.training.callbacks import synchronise
 

@@ -23,10 +23,7 @@ from workshop.training.sharding import ShardingRecorder, class_name
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
-    """Return the Trainer's arguments for logging: every step's loss, as lines of a log file, and REPORT_TO.
-
-    The time-out of collectives is among them.
-    """
+    """Return the Trainer's arguments for its log, with every step's loss, for REPORT_TO and for hangs."""
     return {
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
@@ -39,14 +36,12 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
-    """Write the settings into run.json, prepare the libraries and start the hang watch.
-
-    From a checkpoint of step MAX_STEPS, inside an epoch, the Trainer would train another step.
-    """
+    """Write the settings into run.json, prepare the libraries and start the hang watch."""
     if settings.resume_from:
         checkpoint = Path(settings.resume_from)
         warn_of_other_batch(checkpoint, arguments)
-        if 0 < settings.max_steps <= json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]:
+        step = json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
+        if 0 < settings.max_steps <= step:  # the Trainer would train another step, inside an epoch
             arguments.max_steps, arguments.num_train_epochs = -1, 0
     prepare_libraries(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)
@@ -54,10 +49,7 @@ def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
 
 
 def prepare_libraries(settings: Settings, arguments: TrainingArguments) -> None:
-    """Give DeepSpeed its compiled operators, let it and FSDP shard over gloo without a GPU, and open W&B's run.
-
-    Each is imported only where it is used.
-    """
+    """Give DeepSpeed its compiled operators, let it and FSDP shard over gloo without a GPU, and open W&B's run."""
     if arguments.deepspeed:
         from workshop.kernels.operators import prepare_operators
 

@@ -5,6 +5,7 @@ run folder could show one of the reader's own files, and a pipe would block for 
 """
 
 import errno
+import json
 import os
 import stat
 import sys
@@ -12,6 +13,7 @@ import traceback
 from codecs import BOM_UTF8
 from io import IOBase
 from pathlib import Path
+from typing import Any
 
 from workshop.record.printable import one_line
 
@@ -91,3 +93,26 @@ def read_plain(path: Path | str) -> bytes:
             return file.read()
     except OSError as error:
         raise LogError(path, None, error.strerror or str(error), "a file that can be read") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises InputError with line and column, or for a duplicate key."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in pairs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"{path}: '{twice}' stands twice in one object, where the last would win")
+        return dict(pairs)
+
+    try:
+        config = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; expected a file such as ds_configs/zero2.json") from None
+    except json.JSONDecodeError as error:
+        place, expected = f"{path}:{error.lineno}:{error.colno}", "no comments, no commas before } or ], no YAML"
+        raise InputError(f"{place}: not JSON ({error.msg}); expected {expected}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not JSON ({error}); expected text in UTF-8") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: found {type(config).__name__}, expected a JSON object {{…}}")
+    return config

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workshop.record.errors import InputError
+from workshop.record.errors import InputError, read_json
 from workshop.record.exercises import Start, declared
 from workshop.settings import deepspeed_config, fsdp_config
-from workshop.settings.json_file import checked, read_json
+from workshop.settings.json_file import checked
 from workshop.settings.offload import Offload
 
 

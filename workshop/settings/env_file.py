@@ -1,8 +1,7 @@
-"""Files that bash sources, as env_vars.sh: the names that they export, their values, and lines that export others."""
+"""Read env_vars.sh and similar files: the names that a file exports, and the values that bash gives them."""
 
 import os
 import re
-import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,14 +44,3 @@ def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
             raise InputError(last.removeprefix("error: "))
         raise InputError(f"{path}: bash cannot read it: {answer.stderr.strip()[-1000:]}")
     return dict(line.split("=", 1) for line in answer.stdout.split("\0") if "=" in line)
-
-
-def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return lines of bash that make one environment of another."""
-    lines = []
-    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
-        if name.isidentifier() and name not in after:
-            lines.append(f"unset {name}")
-        elif name.isidentifier() and after[name] != before.get(name):
-            lines.append(f"export {name}={shlex.quote(after[name])}")
-    return "\n".join(lines)

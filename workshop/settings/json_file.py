@@ -1,7 +1,4 @@
-"""A configuration file: one JSON object whose keys and values are checked against a table of kinds.
-
-deepspeed_keys.toml says what kinds there are.
-"""
+"""Check the keys and values of a configuration against a table of kinds; deepspeed_keys.toml says which there are."""
 
 import json
 import tomllib
@@ -12,29 +9,6 @@ from typing import Any
 from workshop.record.errors import InputError
 
 AUTO = "auto"  # a value that a library fills in
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises InputError with line and column, or for a duplicate key."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"{path}: '{twice}' stands twice in one object, where the last would win")
-        return dict(pairs)
-
-    try:
-        config = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; expected a file such as ds_configs/zero2.json") from None
-    except json.JSONDecodeError as error:
-        place, expected = f"{path}:{error.lineno}:{error.colno}", "no comments, no commas before } or ], no YAML"
-        raise InputError(f"{place}: not JSON ({error.msg}); expected {expected}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); expected text in UTF-8") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: found {type(config).__name__}, expected a JSON object {{…}}")
-    return config
 
 
 def read_kinds(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import Trainer, TrainerCallback
@@ -18,7 +18,9 @@ from workshop.private_names import call_before_forward
 from workshop.record import csv_log
 from workshop.record.run_record import read_run_record
 from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
-from workshop.training.energy import GpuCounters, Reading
+
+if TYPE_CHECKING:  # of a GPU
+    from workshop.training.energy import Reading
 
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 # Keys of torch.cuda.memory_stats; peaks count from the training's start or the last evaluation
@@ -124,7 +126,10 @@ class StepRecorder(TrainerCallback):
         self._resumed: list[int] = []  # on rank 0 the steps whose checkpoints this attempt and earlier ones began with
         self.samples: list[dict[str, float]] = []  # MiB at the end of each step of this attempt, on this rank
         self.counter: TokenCounter | None = None
-        self.gpu = GpuCounters()
+        if torch.cuda.is_available():
+            from workshop.training.energy import GpuCounters
+
+            self.gpu = GpuCounters()
         self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
         self._before: Future[Reading] | None = None
         self._start_s = 0.0

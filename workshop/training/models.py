@@ -15,7 +15,6 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from workshop.data.hub import hub_error
 from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
@@ -42,6 +41,8 @@ def _loading(model_name: str) -> Iterator[None]:
             error, OSError | ValueError | LookupError | ImportError | SafetensorError | StrictDataclassError
         ):
             raise
+        from workshop.data.hub import hub_error
+
         raise hub_error(f"MODEL_NAME='{model_name}'", model_name, damaged or error) from error
 
 
