@@ -17,6 +17,7 @@ from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu
+from workshop.training.saving import save_apart
 
 # Each block is a unit: gathered before it computes, freed after. Without a policy the whole model would be one unit.
 FSDP = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": ["SimpleGPTBlock"], "version": 2}
@@ -64,6 +65,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

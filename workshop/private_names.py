@@ -1,7 +1,6 @@
 """Every private name of a library that the workshop touches, without workshop/simulate/ and kernels/fast_models/.
 
-Seen in Python 3.11 and 3.12, torch 2.11 and 2.13, Transformers 5.17 and 5.23, DeepSpeed 0.19.8, datasets 5.2. After an
-upgrade look here first.
+Seen in Python 3.11 and 3.12, torch 2.11 and 2.13, Transformers 5.17 and 5.23, DeepSpeed 0.19.8, datasets 5.2.
 """
 
 import atexit
@@ -12,6 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -95,6 +95,21 @@ def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
 def save_states_by(trainer: Trainer, save: Callable[[str], None]) -> None:
     """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
     trainer._save_optimizer_and_scheduler = save
+
+
+def save_in(trainer: Trainer, folder: Path) -> None:
+    """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
+    save = trainer._save_checkpoint
+
+    def save_there(*given: Any) -> None:
+        own = trainer.args.output_dir
+        trainer.args.output_dir = str(folder)
+        try:
+            save(*given)
+        finally:
+            trainer.args.output_dir = own
+
+    trainer._save_checkpoint = save_there
 
 
 def fingerprint(rows: Dataset) -> str:

@@ -19,6 +19,7 @@ from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model, without_one_result
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -86,6 +87,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -15,6 +15,7 @@ from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model, sharding_arguments
 from workshop.training.models import find_gpu, load_model
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -57,6 +58,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=[Drill(settings), *callbacks_for(settings, data, model)],  # the fault; steps.csv, checkpoints, …
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -12,6 +12,7 @@ from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -61,6 +62,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     if settings.cuda_graph and gpu:
         fast_models.use_graph(trainer)
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss

@@ -12,9 +12,9 @@ from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.record.errors import utf8_lines
 from workshop.record.exercises import Start, repository_of
-from workshop.settings.configuration import Configuration, check_configuration
+from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.env_file import sourced
-from workshop.settings.settings import Settings, defaults, settings_class
+from workshop.settings.settings import Settings, defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}

@@ -20,9 +20,9 @@ from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Launcher, Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
-from workshop.settings.configuration import Configuration, check_configuration
+from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.deepspeed_config import operators_of
-from workshop.settings.settings import count, has_gpu, settings_class
+from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")

@@ -3,7 +3,9 @@
 All of them refuse what the training refuses, in the same words.
 """
 
+import importlib
 import os
+import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -12,10 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workshop.record.errors import InputError, read_json
-from workshop.record.exercises import Start, declared
+from workshop.record.exercises import Start, declared, repository_of
 from workshop.settings import deepspeed_config, fsdp_config
 from workshop.settings.json_file import checked
 from workshop.settings.offload import Offload
+from workshop.settings.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,11 @@ def read_configuration(
     return Configuration(False, fsdp_config.read(path, found, settings, world_size))
 
 
-def configuration(settings: Any, start: Start | None = None) -> Configuration | None:
+def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:
     """Return the configuration of the launcher's argument, which each process reads once.
 
-    None without one, or for a rule of weak scaling. Args: settings: a Settings; start: None: as this process was
-    started. Raises InputError as `read_configuration` does.
+    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError as
+    `read_configuration` does.
     """
     path, start = Path(settings.config), start or Start.of(os.environ)
     if not settings.config or declared(start.exercise).takes(start.script) == "rule":
@@ -103,13 +106,13 @@ def configuration(settings: Any, start: Start | None = None) -> Configuration | 
 
 
 @cache
-def _read_once(settings: Any, start: Start, _: int) -> Configuration:
+def _read_once(settings: Settings, start: Start, _: int) -> Configuration:
     exercise = declared(start.exercise)
     takes = exercise.takes(start.script)
     return read_configuration(Path(settings.config), vars(settings), start.processes, takes, exercise.trainer)
 
 
-def check_configuration(settings: Any, start: Start) -> Configuration | None:
+def check_configuration(settings: Settings, start: Start) -> Configuration | None:
     """Return the configuration that is trained; None without one, or for a rule of weak scaling.
 
     Raises InputError for a mistake in the file, a script that takes no configuration or needs one, and settings that
@@ -132,6 +135,20 @@ def check_configuration(settings: Any, start: Start) -> Configuration | None:
             raise InputError(f"WEIGHTS=bf16: {settings.config} keeps fp32 weights beside; {expected}")
         settings.check_with(found)
     return found
+
+
+def settings_class(exercise: Path) -> type[Settings]:
+    """Return the settings class that an exercise declares, else the workshop's."""
+    facts = declared(exercise)
+    module, _, name = facts.settings.rpartition(".")
+    if not module:
+        return Settings
+    before = list(sys.path)
+    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        sys.path[:] = before
 
 
 class Sizes(NamedTuple):

@@ -8,28 +8,23 @@ in env_vars.sh that nothing reads is an error, and so is a value that does not f
 """
 
 import ctypes
-import importlib
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from os.path import normpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from workshop.record.checkpoints import is_of
 from workshop.record.errors import InputError
-from workshop.record.exercises import Start, declared, readers_only, repository_of
+from workshop.record.exercises import Start, readers_only
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
 from workshop.settings.env_file import assignments
 from workshop.settings.model_file import model_file, most_positions
-
-if TYPE_CHECKING:  # a run without a configuration does not read it
-    from workshop.settings.configuration import Configuration
 
 # Read by launch.sh, not by the training script.
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
@@ -218,8 +213,8 @@ class Settings:
     def check_start(self, start: Start) -> None:
         """Reject settings that this launcher, this script or so many processes cannot train with."""
 
-    def check_with(self, found: "Configuration") -> None:
-        """Reject settings that the configuration cannot be trained with."""
+    def check_with(self, found: Any) -> None:
+        """Reject settings that the configuration (configuration.py) cannot be trained with."""
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
@@ -272,20 +267,6 @@ def recorded_types() -> Schema:
     """Return the types of run.json's settings: those of every exercise, and those that exercises declare."""
     own = {item.name: str if item.type is Path else item.type for item in fields(Settings)}
     return own | declared_types("settings")
-
-
-def settings_class(exercise: Path) -> type[Settings]:
-    """Return the settings class that an exercise declares, else the workshop's."""
-    facts = declared(exercise)
-    module, _, name = facts.settings.rpartition(".")
-    if not module:
-        return Settings
-    before = list(sys.path)
-    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
-    try:
-        return getattr(importlib.import_module(module), name)
-    finally:
-        sys.path[:] = before
 
 
 def defaults() -> dict[str, Any]:
