@@ -96,8 +96,8 @@ def read_configuration(
 def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:
     """Return the configuration of the launcher's argument, which each process reads once.
 
-    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError as
-    `read_configuration` does.
+    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError
+    as `read_configuration` does.
     """
     path, start = Path(settings.config), start or Start.of(os.environ)
     if not settings.config or declared(start.exercise).takes(start.script) == "rule":
