@@ -82,7 +82,7 @@ def read_configuration(
         )
         raise InputError(f"{path}: {'a' if is_deepspeed else 'no'} file of DeepSpeed; expected {expected}")
     if is_deepspeed:
-        values, notes = deepspeed_config.read(path, found, settings, world_size, trainer)
+        values, notes = deepspeed_config.checked_deepspeed(path, found, settings, world_size, trainer)
         return Configuration(True, values, tuple(notes))
     if not trainer:
         values = checked(path, found, fsdp_config.BY_HAND)
@@ -90,7 +90,7 @@ def read_configuration(
             raise InputError(f"{path}: found no reshard_after_forward, expected true or false")
         fsdp_config.check_copies(path, "replicas", values.get("replicas", 1), world_size)
         return Configuration(False, values)
-    return Configuration(False, fsdp_config.read(path, found, settings, world_size))
+    return Configuration(False, fsdp_config.checked_fsdp(path, found, settings, world_size))
 
 
 def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:

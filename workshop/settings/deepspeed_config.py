@@ -49,7 +49,7 @@ _AUTOS = _FILLED | {"scheduler.params.warmup_min_lr"}
 _AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER)}
 
 
-def read(
+def checked_deepspeed(
     path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the configuration under today's names, with "auto" for missing keys, and notes for the start.

@@ -25,7 +25,7 @@ _OTHER = {
 }
 
 
-def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+def checked_fsdp(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
     """Return the configuration with its version. Raises InputError for keys that are ignored or cannot work."""
     check_keys(path, config)
     if settings.get("timers"):
