@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from transformers import Trainer, TrainingArguments
 
+from offload_check import OffloadCheck
 from workshop.data.encoding import load_tokenizer
 from workshop.data.load import load_data
-from workshop.measure.offload_check import OffloadCheck
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
