@@ -12,16 +12,17 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from datasets import Dataset
 from torch.distributed import distributed_c10d
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for those who import it from here)
 from torch.utils._pytree import tree_leaves  # noqa: F401
-from transformers import Trainer
+
+if TYPE_CHECKING:  # seconds to import, for a launcher that compiles operators
+    from datasets import Dataset
+    from transformers import Trainer
 
 # torch
 
@@ -54,6 +55,8 @@ def is_called_by_ddp() -> bool:
 
 def unit_offloads(module: torch.nn.Module) -> bool:
     """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+
     group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
     return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)
 
@@ -92,12 +95,12 @@ def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
 # Transformers and datasets
 
 
-def save_states_by(trainer: Trainer, save: Callable[[str], None]) -> None:
+def save_states_by(trainer: "Trainer", save: Callable[[str], None]) -> None:
     """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
     trainer._save_optimizer_and_scheduler = save
 
 
-def save_in(trainer: Trainer, folder: Path) -> None:
+def save_in(trainer: "Trainer", folder: Path) -> None:
     """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
     save = trainer._save_checkpoint
 
@@ -112,7 +115,7 @@ def save_in(trainer: Trainer, folder: Path) -> None:
     trainer._save_checkpoint = save_there
 
 
-def fingerprint(rows: Dataset) -> str:
+def fingerprint(rows: "Dataset") -> str:
     return rows._fingerprint
 
 
@@ -131,13 +134,6 @@ def use_gloo_between_ranks() -> None:
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-
-
-def compile_again_in_step(step: int) -> None:
-    """DeepCompile compiles again, with prefetching, in this step instead of the fifth."""
-    from deepspeed.compile import init_z3
-
-    init_z3.WARMUP = step
 
 
 # Python
