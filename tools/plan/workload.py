@@ -45,6 +45,8 @@ class Strategy:
     # Whether FSDP frees a block's gathered weights between its forward and its backward pass.
     reshards = property(lambda self: self.config.get("reshard_after_forward", True) in (True, "full_shard"))
 
+    offloads = property(lambda self: self.share_on_cpu > 0 or self.parameters_on_cpu)
+
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the optimizer's states."""
@@ -60,10 +62,6 @@ class Strategy:
     @property
     def parameters_on_cpu(self) -> bool:
         return self._offload.parameters or bool(self.config.get("cpu_offload"))
-
-    @property
-    def offloads(self) -> bool:
-        return self.share_on_cpu > 0 or self.parameters_on_cpu
 
     @property
     def pinned(self) -> bool:

@@ -60,6 +60,10 @@ class Supervisor:
 
     def make_run_folder(self) -> Path | None:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
+        hosts, nodes = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.environ["NNODES"]
+        if self.command[0] == "deepspeed" and len(hosts) < int(nodes):
+            found = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
+            raise InputError(f"{found}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
         runs = Path(self.environ["LOG_DIR"], self.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := self.environ.get("RESUME_RUN"):
@@ -93,7 +97,6 @@ class Supervisor:
             again = {"command": words, "settings": given_settings(self.environ), "memory_mib": memory_mib}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed":
-            hosts = self.environ["DEEPSPEED_HOSTS"].split()
             slots = [f"{host} slots={self.environ['NPROC_PER_NODE']}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
         show(f"run folder: {self.run_dir}")
