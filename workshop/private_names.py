@@ -28,10 +28,7 @@ if TYPE_CHECKING:  # seconds to import, for a launcher that compiles operators
 
 
 def call_before_forward(model: torch.nn.Module, look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
-    """Call `look(model, inputs, named inputs)` before each forward pass.
-
-    For a model that is compiled as a whole it is outside of the graph: a hook would be compiled with it.
-    """
+    """Call `look(model, inputs, named inputs)` before each forward pass, outside of a compiled model's graph."""
     if not (compiled := getattr(model, "_compiled_call_impl", None)):
         model.register_forward_pre_hook(look, with_kwargs=True)
         return
@@ -88,7 +85,6 @@ def set_optimize_ddp(value: Any) -> None:
 
 
 def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
-    """Save a subclass's layer without what the subclass adds."""
     torch.nn.Linear._save_to_state_dict(layer, *state)
 
 
