@@ -23,8 +23,7 @@ from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement
 from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
 from tools.tables.repository import table_definitions
 from tools.tables.selection import NOT_MEASURED
-from workshop.record.plural import counted
-from workshop.record.printable import one_line
+from workshop.record.printable import counted, one_line
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong

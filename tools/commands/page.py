@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.logs.runs import default_logs, find_runs
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 _MOST_POINTS = 1000  # of a line
 # As many as matplotlib has colours that can be told apart.

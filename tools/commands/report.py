@@ -20,8 +20,7 @@ from tools.logs.runs import find_runs
 from tools.tables import prose_figures
 from tools.tables.markdown import BLOCK_END, BLOCK_START
 from tools.tables.repository import ROOT, documents
-from workshop.record.plural import counted
-from workshop.record.printable import markdown
+from workshop.record.printable import counted, markdown
 
 # Commands that only read and print: a README must not be able to start anything else.
 _ALLOWED = ("fill", "plot", "score", "plan", "profile", "runs", "report --folders")

@@ -18,8 +18,7 @@ from tools.submit import slurm
 from tools.submit.submissions import exercise_files, read
 from tools.submit.submitted import nearest
 from tools.tables.repository import ROOT, no_runs
-from workshop.record.plural import counted
-from workshop.record.printable import markdown, one_line, padded
+from workshop.record.printable import counted, markdown, one_line, padded
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tools.errors import LogError
 from tools.logs.run import Run
+from workshop.record.errors import read_plain
 from workshop.record.printable import printable
-from workshop.record.safe_open import read_plain
 
 _SILENT_S = 120
 _RECENT_STEPS = 20

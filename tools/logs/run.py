@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tools.errors import LogError
 from workshop.record import csv_log
 from workshop.record.causes import cause
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import read_plain
 from workshop.record.schema import STATES, RunRecord
 from workshop.settings.settings import is_tiny, recorded_types
 

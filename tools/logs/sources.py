@@ -19,7 +19,7 @@ from tools.logs import communication, mfu
 from tools.logs.memory_logs import MemoryLog, extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import read_plain
 from workshop.record.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
 
 

@@ -29,8 +29,7 @@ from tools.page import entries
 from tools.page.curves import charts
 from tools.page.entries import Entry
 from tools.tables.repository import REFERENCE
-from workshop.record.plural import counted
-from workshop.record.printable import printable
+from workshop.record.printable import counted, printable
 
 _STATIC = Path(__file__).parent / "static"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tools.errors import InputError, LogError
 from workshop.record.exercises import REPO, Launcher, declared, exercises_with, find_exercise, of_day, repository_of
+from workshop.settings.configuration import settings_class
 from workshop.settings.env_file import exported
 from workshop.settings.run_lines import RunLine, by_name, read_line, read_lines
-from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny, settings_class
+from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny
 from workshop.settings.typos import check_shell
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.

@@ -11,10 +11,10 @@ from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run, Where
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.record.errors import utf8_lines
-from workshop.record.exercises import repository_of
-from workshop.settings.configuration import Configuration
+from workshop.record.exercises import Start, repository_of
+from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.env_file import sourced
-from workshop.settings.settings import Settings, defaults, settings_class
+from workshop.settings.settings import Settings, defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 _WORK = {"train_size", "num_epochs", "max_steps"}
@@ -103,8 +103,9 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
     try:
-        settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
-        return settings, settings.check_config(exercise, environment)
+        start = Start.of(environment, exercise)
+        settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh", start)
+        return settings, check_configuration(settings, start)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 

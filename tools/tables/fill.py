@@ -14,7 +14,7 @@ from tools.tables.comparisons import Comparison
 from tools.tables.definitions import blank_cells
 from tools.tables.markdown import Table
 from tools.tables.selection import NOT_MEASURED, Selection
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run, Where
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 NOT_MEASURED = "not measured"
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run

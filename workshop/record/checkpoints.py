@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"

@@ -47,6 +47,11 @@ def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[li
     return [list(row) for row in zip(*columns, strict=True)]
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """`1 run`, `2,048 runs`; `plural` where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def show(text: str) -> None:
     """Print a line. Where the output is closed or its disk full, nothing is shown any more; the training continues."""
     try:
