@@ -12,10 +12,13 @@ Value = Callable[[Selection, Where], float | bool]
 Reference = Callable[[Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
-_LADDER = sorted(
-    (path.stem for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/[0-9]*.env")),
-    key=lambda rung: int(rung.split("_")[0]),
-)
+# The speed ladder's rungs from the lowest up, then its peers and variants, by their names in labels: "1 bf16",
+# "variant: float8", "peer: trl padded".
+_FILES = sorted(REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env"), key=lambda path: (path.stem.find("_"), path.stem))
+RUNGS = {
+    path.stem.replace("_", ": " if path.stem[0].isalpha() else " ", 1).replace("_", " "): path.stem for path in _FILES
+}
+_LADDER = [rung for rung in RUNGS.values() if rung[0].isdigit()]
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
 

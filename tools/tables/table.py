@@ -20,15 +20,9 @@ from typing import Any
 from tools.logs.figures import Figure
 from tools.logs.run import Run, Where
 from tools.tables.comparisons import FIGURES
-from workshop.record.exercises import FURTHER, REPO
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
 
-# The speed ladder's rungs, by their names in labels: "1 bf16", "variant: float8", "peer: trl padded".
-RUNGS = {
-    path.stem.replace("_", ": " if path.stem[0].isalpha() else " ", 1).replace("_", " "): path.stem
-    for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env")
-}
 _BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also) if title}
 _EMPTY = Run(Path())
 
