@@ -34,11 +34,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class FilledTable:
-    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs."""
+    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs;
+    tolerance_percent: what a figure that is read from it may differ at least.
+    """
 
     table: Table
     cells: list[list[Cell | None]]
     notes: list[str]
+    tolerance_percent: float = 0
 
     @property
     def runs(self) -> list[Run]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
+from tools.tables.markdown import BY_HAND, Table, is_blank, normalised, section, tables_in
 from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -62,12 +62,18 @@ class Judgement:
     expected: str
 
 
-Checked = list[tuple[FilledTable, list[Judgement]]]
+@dataclass(frozen=True)
+class Checked:
+    """A table of a form: as the participant wrote it, as the runs fill it, and the judgement of its cells."""
+
+    copy: Table
+    filled: FilledTable
+    cells: list[Judgement]
 
 
-def counts(checked: Checked) -> Counter[str]:
+def counts(checked: Sequence[Checked]) -> Counter[str]:
     """How many cells have each verdict."""
-    return Counter(cell.verdict for _, cells in checked for cell in cells)
+    return Counter(cell.verdict for table in checked for cell in table.cells)
 
 
 def questions(folder: Path) -> list[str]:
@@ -85,7 +91,7 @@ def predictions_form(folder: Path) -> str:
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
-def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
+def prediction_lines(checked: Sequence[Checked], text: str, show: bool) -> Iterator[str]:
     """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
 
     Args:
@@ -94,7 +100,7 @@ def prediction_lines(checked: Checked, text: str, show: bool) -> Iterator[str]:
         show: also figures of cells that the participant has not read, or read wrongly.
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
-    folder = checked[0][0].table.path.parent
+    folder = checked[0].filled.table.path.parent
     cells = predictions(folder) if typed else {}  # the closing task's form has none
     for question, yours, *_ in typed:
         if not is_blank(yours):
@@ -118,16 +124,15 @@ def how_close(yours: str, cell: Cell) -> str:
     return "within a factor of two" if high <= 2 * low else "off"
 
 
-def _found(checked: Checked, table: str, row: str, column: str, show: bool) -> str:
+def _found(checked: Sequence[Checked], table: str, row: str, column: str, show: bool) -> str:
     """The filled cell at these labels."""
-    for filled, judged in checked:
-        if filled.table.number == table and (found := cell_at(filled, row, column)):
-            *labels, cell = found
-            unread = [one for one in judged if [one.row, one.column] == labels and one.verdict in (BLANK, WRONG)]
+    for one in checked:
+        if one.copy.number == table and (cell := cell_at(one.filled, row, column)):
+            unread = [cell for cell in one.cells if (cell.row, cell.column) == (row, column) and cell.verdict != RIGHT]
             return "first read it" if unread and not show else cell.text
     return "not in this form"
 
 
-def cell_at(filled: FilledTable, row: str, column: str) -> tuple[str, str, Cell] | None:
-    """A cell with its labels."""
-    return next((one for one in filled.labelled() if one[:2] == (row, column)), None)
+def cell_at(filled: FilledTable, row: str, column: str) -> Cell | None:
+    """The cell at these labels."""
+    return next((cell for *labels, cell in filled.labelled() if labels == [row, column]), None)
