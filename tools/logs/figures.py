@@ -265,7 +265,7 @@ _FIGURES = [
         "to the next in the step; for a run on one node, each half of its ranks counts as a node (collectives.csv)"),
     Figure("predicted_sent_mib", lambda run: predicted_traffic(run).get("sent_mib"), "Predicted (MiB)", unit="MiB",
         decimals=2, missing="no parameters", definition="MiB that a rank should send by the ZeRO paper's formulas, or "
-        "further/dimensions/'s (tools/logs/dimension_traffic.py), from the sizes in run.json"),
+        "further/dimensions/'s (tools/logs/communication.py), from the sizes in run.json"),
     Figure("predicted_bubble_percent", lambda run: _over(run.record.sharding.bubble, 0.01), "Predicted bubble (%)",
         unit="%", decimals=1, missing="no pipeline", definition="share of a step in which a rank of a pipeline waits, "
         "by its schedule's formula, if all stages take equally long (run.json, sharding.bubble)"),
