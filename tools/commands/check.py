@@ -19,11 +19,10 @@ from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.plan import choice
-from tools.tables.fill import Cell, FilledTable, sources
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_text, tables_in
 from tools.tables.repository import table_definitions
-from tools.tables.selection import NOT_MEASURED
 from workshop.record.plural import counted
 from workshop.record.printable import one_line
 

@@ -10,10 +10,10 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
-from tools.tables.definitions import blank_tables, titles
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.table import blank_tables, titles
 
 _LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
 

@@ -1,12 +1,46 @@
-"""Make a page of the runs that a browser opens from disk: their list, and each with its charts."""
+"""Make a page of the runs that a browser opens from disk: their list, and each with its charts.
+
+A page that is opened from disk may not fetch files, but it may load scripts: so the charts' points are scripts, too.
+Every text goes through Jinja's escaping or is JSON in a file of its own, and a content security policy lets no script
+run that is written into a page.
+"""
+
+from __future__ import annotations
 
 import argparse
+import json
+import secrets
+import shutil
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
+
+import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.logs.runs import default_logs, find_runs
+from tools.errors import InputError
+from tools.logs.figures import OF_ONE_RUN
+from tools.logs.live_run import last_lines
+from tools.logs.run import Run, duration
+from tools.logs.runs import default_logs, find_runs, progress
+from tools.page import entries
+from tools.page.curves import charts
+from tools.page.entries import Entry
+from tools.tables.repository import REFERENCE, ROOT
 from workshop.record.plural import counted
+from workshop.record.printable import printable
+
+_PARTS = ROOT / "tools" / "page"
+_MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
+_LAST_LINES = 25
+# Figures in the list of runs; the others are on each run's page.
+_LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
+_FILTERS = ("exercise", "configuration", "model", "state")  # of that list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    from tools.page import site  # Jinja, only where it is needed
-
     logs, output = chosen_logs(arguments), arguments.output or default_logs() / "page"
     if not arguments.output:
         default_logs().mkdir(parents=True, exist_ok=True)
     own = chosen_runs(arguments) if arguments.logs or logs[0].is_dir() else []
-    made = site.build(own, find_runs(*sorted(site.REFERENCE.glob("*/"))), logs, output)
+    made = build(own, find_runs(*sorted(REFERENCE.glob("*/"))), logs, output)
     count = sum(one.own for one in made)
     if not count:
         print(
@@ -36,3 +68,88 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"wrote {output}: {counted(count, 'run')} and {reference}")
     print(f"next: open {output / 'index.html'} in a browser")
     return 0
+
+
+def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], output: Path) -> list[Entry]:
+    """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
+
+    Gives one's own runs, what is in trouble first, then the reference runs, the newest first.
+
+    Raises:
+        InputError: `output` holds something else, or its parent does not exist.
+    """
+    if not output.parent.is_dir():
+        raise InputError(f"--output {output}: there is no folder {output.parent}")
+    if output.exists() and not (output / _MARK).is_file() and (not output.is_dir() or any(output.iterdir())):
+        raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
+    places = {run.folder.resolve(): run for run in own}  # each once
+    own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
+    found = entries.entries(own, reference, REFERENCE)
+    temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
+    try:
+        for folder in ("runs", "data"):
+            (temporary / folder).mkdir(parents=True)
+        where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
+        _write(found, where, temporary, output.resolve())
+        if output.exists():
+            shutil.rmtree(output)
+        temporary.rename(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return found
+
+
+def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> None:
+    """The files in `folder`, which will be `output`: links are relative to that. `where`: one's own runs are."""
+    own = [one for one in found if one.own]
+    owners = len({one.run.owner for one in own})
+    (folder / _MARK).touch()
+    shutil.copytree(_PARTS / "static", folder / "static")
+    plotly = distribution("plotly").locate_file("plotly/package_data/plotly.min.js")
+    shutil.copyfile(str(plotly), folder / "static" / "plotly.min.js")
+    # Every text that the templates are given is escaped and made harmless.
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_PARTS / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.globals |= {
+        "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "counted": counted,
+        **{"known_figures": OF_ONE_RUN, "listed_text": entries.listed, "duration": duration},
+        "own_states": Counter(one.run.state for one in own),
+        **{"own_count": len(own), "reference_count": len(found) - len(own), "owners": owners, "where": where},
+    }
+
+    def render(template: str, name: str, **values: Any) -> None:
+        text = pages.get_template(template).render(up="../" * name.count("/"), **values)
+        (folder / name).write_text(text, "utf-8")
+
+    filters = {key: sorted({value for one in found if (value := one.run.fact(key))}) for key in _FILTERS}
+    render("index.html", "index.html", entries=found, listed=_LISTED, filters=filters)
+    for one in progress(found, "writing pages"):
+        _write_run(one, folder, output, render)
+
+
+def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
+    drawn, run, links = charts(one.run), one.run, entries.links(one, output / "runs")
+    figures, damaged = entries.figures(run)
+    log_shown = run.state != "completed" and "train.out" in links
+    render(
+        "run.html",
+        f"runs/{one.id}.html",
+        entry=one,
+        facts=entries.facts(run),
+        settings=entries.settings(run),
+        figures=figures,
+        damaged=sorted({*damaged, *(chart.problem for chart in drawn if chart.problem)}),
+        charts=[chart for chart in drawn if chart.lines],
+        last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
+        links=links,
+    )
+    # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
+    data = json.dumps([asdict(chart) for chart in drawn if chart.lines], separators=(",", ":"), allow_nan=False)
+    (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")

@@ -13,10 +13,10 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.page.curves import OVER, charts
-from tools.tables.definitions import blank_tables, tables_py
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.table import blank_tables, tables_py
 from workshop.record.plural import counted
 
 _MOST_POINTS = 1000  # of a line

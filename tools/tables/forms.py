@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
-from tools.tables.definitions import predictions
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.markdown import BY_HAND, Table, is_blank, normalised, section, tables_in
+from tools.tables.table import predictions
 from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")

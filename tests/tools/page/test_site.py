@@ -71,7 +71,7 @@ def test_every_point_is_a_sample_a_long_run_has_few_with_its_peaks_and_each_gpu_
 def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     make_run("r1")
     write_run(tmp_path / "reference/machine", "r0")
-    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")  # hundreds of runs take a while
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "reference")  # hundreds of runs take a while
     page = tmp_path / "page"
     command = ["page", "--logs", str(logs), "--output", str(page)]
     (page / "mine").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(make_run, logs,
     outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
     (logs / "baseline" / "elsewhere").symlink_to(outside)
     write_run(tmp_path / "reference/machine", "r0")
-    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "reference")
     assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
     pages = {path.stem.rpartition("-")[2]: text_of(path) for path in tmp_path.glob("page/runs/*.html")}
     assert all("unreadable" in pages[name] for name in ("text0", "text1", "text2"))

@@ -8,10 +8,10 @@ import pytest
 from tools.__main__ import main
 from tools.errors import InputError
 from tools.tables import markdown
-from tools.tables.definitions import SIZES, blank_cells, blank_tables, predictions, tables_py
 from tools.tables.fill import fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.repository import exercise_folder, exercises
+from tools.tables.table import SIZES, blank_cells, blank_tables, predictions, tables_py
 
 
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
