@@ -133,8 +133,7 @@ def _row(recipe: Recipe, first: Recipe, goal: float) -> list[str]:
     if fast:
         compiled_s = median(fast.values()) + recipe.compilation_s
         totals = [f"{compiled_s:.1f}", f"{compiled_s + recipe.start_s:.0f}"]
-    if slow and fast:
-        ratios = [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]
+    if slow and fast and (ratios := [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]):
         sooner = [f"{min(ratios):.1f}", f"{max(ratios):.1f}"]
     ends = [summary(run)["exact_match"] for run in recipe.scored]
     return [
