@@ -62,10 +62,10 @@ class LadderSettings(Settings):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
     def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        if self.rung.startswith("peer_") != (environ["LAUNCHER"] == "peers.slurm"):
+        if self.rung.startswith("peer_") != environ["LAUNCHER"].startswith("peers"):
             raise InputError(
-                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm for a peer, "
-                "another launcher for the other rungs"
+                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm or "
+                "peers_torchrun.slurm for a peer, another launcher for the other rungs"
             )
         return super().check_config(exercise, environ)
 

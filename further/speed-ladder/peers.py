@@ -1,6 +1,7 @@
 """Table 18c: popular libraries with the same model, examples and GPU, each at its best.
 
     RUNG=peer_trl_packed bash further/speed-ladder/peers.slurm     TRL's SFTTrainer; rungs/peer_*.env are the others
+    RUNG=peer_trl_exact GPUS_PER_NODE=2 bash further/speed-ladder/peers_torchrun.slurm fsdp_configs/full_shard.json
 
 The ladder encodes the examples, so all train on the same tokens and targets. A peer's settings are in rungs/<RUNG>.env;
 the rest of this script is the ladder's.
@@ -21,14 +22,16 @@ if os.environ.get("RUNG", "").startswith("peer_unsloth"):
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from ladder_settings import LadderSettings
+from ladder_settings import LadderSettings, sharding_arguments
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.measure.by_hand_recorder import open_records
 from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
 from workshop.record.errors import InputError
+from workshop.training.fsdp import prepare_wrapping
 from workshop.training.models import find_gpu, load_model
 from workshop.training.weights_and_biases import keep_wandb_local
+from workshop.training.without_gpu import shard_over_gloo
 
 
 def trl_trainer(
@@ -56,8 +59,9 @@ def trl_trainer(
     except ModuleNotFoundError as error:
         raise InputError(f"RUNG={settings.rung} needs trl; expected: pip install -r requirements-gpu.txt") from error
 
-    arguments = SFTConfig(
-        **common_arguments(settings),
+    arguments = arguments_of(
+        SFTConfig,
+        settings,
         max_length=settings.max_length,
         packing=bool(packing),
         packing_strategy=packing or "wrapped",
@@ -135,8 +139,9 @@ def plain_trainer(
     settings: LadderSettings, data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, compiled: bool
 ) -> Trainer:
     """The Trainer at its best without other code: little padding, or (compiled) rows of one length."""
-    arguments = TrainingArguments(
-        **common_arguments(settings),
+    arguments = arguments_of(
+        TrainingArguments,
+        settings,
         torch_compile=compiled and torch.cuda.is_available(),
         train_sampling_strategy="random" if compiled else "group_by_length",
     )
@@ -150,26 +155,32 @@ def plain_trainer(
     )
 
 
-def common_arguments(settings: LadderSettings) -> dict[str, Any]:
-    """Return the arguments that all peers share: the ladder's values."""
-    return {
-        "output_dir": str(settings.output_path),
-        "num_train_epochs": settings.num_epochs,
-        "max_steps": settings.max_steps or -1,
-        "per_device_train_batch_size": settings.batch_size,
-        "gradient_accumulation_steps": settings.grad_acc,
-        "learning_rate": settings.learning_rate,
-        "warmup_steps": settings.lr_warmup_steps,
-        "weight_decay": settings.weight_decay,
-        "optim": settings.optimizer,
-        "bf16": settings.bf16,
-        "use_cpu": not find_gpu(settings),
-        "dataloader_num_workers": settings.data_workers,
-        "dataloader_persistent_workers": settings.data_workers > 0,
-        "seed": settings.seed,
-        "save_strategy": "no",
+def arguments_of(kind: type[TrainingArguments], settings: LadderSettings, **own: Any) -> Any:
+    """Return a peer's own arguments with those of all peers: the ladder's values, and the launcher's DDP or FSDP."""
+    gpu = find_gpu(settings)
+    arguments = kind(
+        output_dir=str(settings.output_path),
+        num_train_epochs=settings.num_epochs,
+        max_steps=settings.max_steps or -1,
+        per_device_train_batch_size=settings.batch_size,
+        gradient_accumulation_steps=settings.grad_acc,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.lr_warmup_steps,
+        weight_decay=settings.weight_decay,
+        optim=settings.optimizer,
+        bf16=settings.bf16,
+        use_cpu=not gpu,
+        dataloader_num_workers=settings.data_workers,
+        dataloader_persistent_workers=settings.data_workers > 0,
+        seed=settings.seed,
+        save_strategy="no",
+        **sharding_arguments(settings, gpu),
         **reporting(settings),
-    }
+        **own,
+    )
+    shard_over_gloo(arguments)
+    keep_wandb_local(settings, arguments)
+    return arguments
 
 
 PEERS = {
@@ -195,7 +206,7 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     model = load_model(settings, tokenizer)
     trainer = PEERS[settings.rung](settings, data, model, tokenizer)
-    keep_wandb_local(settings, trainer.args)
+    prepare_wrapping(settings, trainer)
     trainer.train()
     write_summary(settings, trainer)
     end_run(settings, trainer, data)
