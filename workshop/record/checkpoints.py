@@ -17,7 +17,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +43,8 @@ def digests(folder: Path, rank: int = 0, ranks: int = 1, known: Container[str] =
     files = (file for file in folder.rglob("*") if file.is_file() and str(file.relative_to(folder)) not in known)
     sizes = {file: file.stat().st_size for file in files}
     files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
+    from concurrent.futures import ThreadPoolExecutor  # the tools read settings, and start sooner without it
+
     with ThreadPoolExecutor() as threads:
         found = threads.map(digest, files)
     return {str(file.relative_to(folder)): (sizes[file], next(found)) for file in files}
