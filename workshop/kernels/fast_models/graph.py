@@ -1,8 +1,8 @@
 """A CUDA graph of a micro-batch: one call launches all kernels of its forward and backward pass.
 
 The GPU ends the kernels of a small model sooner than Python launches them. A graph is a list of them with the addresses
-that they read and write. So the batch is copied to fixed addresses, and the gradients keep theirs: the backward pass
-adds to them and `zero_grad` zeroes them in place, which makes accumulation work as usual.
+that they read and write. So the batch is copied to fixed addresses, and the gradients keep theirs. A step of one
+micro-batch writes them anew. With accumulation the backward pass adds to them, and `zero_grad` zeroes them in place.
 """
 
 from functools import partial
@@ -40,6 +40,8 @@ class GraphedStep:
         if not self.batch:
             self._take_addresses(inputs)
         if not self._fits(inputs):
+            if self.graph and self._writes_anew:
+                self.trainer.optimizer.zero_grad(set_to_none=False)
             return self.usual(model, inputs, num_items_in_batch)
         self._fill(inputs, num_items_in_batch)
         self.steps += 1
@@ -72,12 +74,21 @@ class GraphedStep:
                 fixed.copy_(inputs[name], non_blocking=True)
         self.items.copy_(torch.as_tensor(items))
 
+    @property
+    def _writes_anew(self) -> bool:
+        """Whether a step is one micro-batch: adding to zeros would read and write all gradients once more."""
+        return self.trainer.args.gradient_accumulation_steps == 1
+
     def _record(self, model: torch.nn.Module) -> None:
         """Record the usual step, which does not run meanwhile."""
-        for parameter in model.parameters():
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        model.zero_grad = partial(self.trainer.optimizer.zero_grad, set_to_none=False)
+        if self._writes_anew:
+            self.trainer.optimizer.zero_grad(set_to_none=True)  # the recorded backward pass makes them
+            model.zero_grad = lambda: None
+        else:
+            for parameter in model.parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            model.zero_grad = partial(self.trainer.optimizer.zero_grad, set_to_none=False)
         torch.cuda.empty_cache()  # the graph's memory is its own: what the warm-up has used is free for it
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):  # other threads load data meanwhile
