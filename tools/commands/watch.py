@@ -25,6 +25,7 @@ from tools.submit import slurm
 from workshop.record.printable import one_line
 
 _PIPE_COLUMNS = 200
+_EVERY_S = 5
 _COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "trouble")
 _RIGHT = ("step", "left", "tokens/s", "loss")
 _COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
@@ -35,7 +36,6 @@ _QUEUE_LINES = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
-    parser.add_argument("--every", type=above_0, default=5, metavar="S", help="look again after (default: 5)")
     parser.add_argument(
         "--recent", type=above_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
     )
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         while True:  # until Ctrl-C
             most = max(1, console.height - _QUEUE_LINES - 4)
             live.update(view(recent(), slurm.waiting(), most), refresh=True)
-            time.sleep(arguments.every)
+            time.sleep(_EVERY_S)
 
 
 def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_out: set[Path]) -> list[LiveRun]:

@@ -65,7 +65,7 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
 def test_view_stays_until_ctrl_c(make_run, logs: Path) -> None:
     make_run("r", running())
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs), "--every", "0.1"]
+    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs)]
     view = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=theirs, stderr=theirs)
     try:
         for _ in range(2):  # it is drawn again
