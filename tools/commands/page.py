@@ -9,31 +9,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import secrets
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN
-from tools.logs.live_run import last_lines
+from tools.curves import charts
+from tools.errors import InputError, LogError, UnavailableError
+from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
+from tools.logs.live_run import last_lines, look
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs, progress
-from tools.page import entries
-from tools.page.curves import charts
-from tools.page.entries import Entry
 from tools.tables.repository import REFERENCE, ROOT
 from workshop.record.plural import counted
-from workshop.record.printable import printable
+from workshop.record.printable import one_line, printable
 
 _PARTS = ROOT / "tools" / "page"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
@@ -41,6 +42,10 @@ _LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
 _FILTERS = ("exercise", "configuration", "model", "state")  # of that list
+
+_LONGEST_ID = 80
+# Keys of run.json that the page shows in other parts, or that only programs read.
+_ELSEWHERE = {"settings", "versions", "command", "trainer_classes", "reason", "note", "git_diff", "version"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +89,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
         raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
     places = {run.folder.resolve(): run for run in own}  # each once
     own = [run for place, run in places.items() if not place.is_relative_to(REFERENCE)]
-    found = entries.entries(own, reference, REFERENCE)
+    found = entries(own, reference)
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data"):
@@ -119,7 +124,7 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
     pages.globals |= {
         "made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "counted": counted,
-        **{"known_figures": OF_ONE_RUN, "listed_text": entries.listed, "duration": duration},
+        **{"known_figures": OF_ONE_RUN, "listed_text": listed, "duration": duration},
         "own_states": Counter(one.run.state for one in own),
         **{"own_count": len(own), "reference_count": len(found) - len(own), "owners": owners, "where": where},
     }
@@ -135,15 +140,15 @@ def _write(found: Sequence[Entry], where: str, folder: Path, output: Path) -> No
 
 
 def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
-    drawn, run, links = charts(one.run), one.run, entries.links(one, output / "runs")
-    figures, damaged = entries.figures(run)
+    drawn, run, links = charts(one.run), one.run, _links(one, output / "runs")
+    figures, damaged = _figures(run)
     log_shown = run.state != "completed" and "train.out" in links
     render(
         "run.html",
         f"runs/{one.id}.html",
         entry=one,
-        facts=entries.facts(run),
-        settings=entries.settings(run),
+        facts=_facts(run),
+        settings=_settings(run),
         figures=figures,
         damaged=sorted({*damaged, *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
@@ -153,3 +158,113 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
     # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
     data = json.dumps([asdict(chart) for chart in drawn if chart.lines], separators=(",", ":"), allow_nan=False)
     (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
+
+
+# ---- a run as the page shows it ----
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run and its place in the page.
+
+    Attributes:
+        id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
+        own: one of the runs asked for; False: a reference run.
+        where: its logs folder, of a reference run the machine's.
+        trouble: what is wrong with one's own run, as `watch` says it; "" for nothing.
+    """
+
+    id: str
+    run: Run
+    own: bool
+    where: str
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """What a list calls it: exercise, configuration or rung, fault, folder."""
+        run = self.run
+        fault = "" if run.fault in (None, "none") else run.fault.replace("_", " ")
+        what = [run.record.exercise or run.folder.parent.name, run.configuration, fault]
+        return " · ".join(one_line(str(part)) for part in (*what, run.folder.name) if part)
+
+
+def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
+    """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
+    taken: set[str] = set()
+    live = sorted(map(look, reversed(own)), key=lambda one: one.urgency)
+    found = []
+    for run, is_own, trouble in [
+        *((one.run, True, one.trouble) for one in live),
+        *((run, False, "") for run in reversed(reference)),
+    ]:
+        machine = "" if is_own else run.folder.resolve().relative_to(REFERENCE).parts[0]
+        name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
+        identity = _unique(re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run", taken)
+        found.append(Entry(identity, run, is_own, machine or str(run.folder.parent.parent), trouble))
+    return found
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """Also where a file system ignores case."""
+    number, free = 2, name
+    while free.lower() in taken:
+        free, number = f"{name}-{number}", number + 1
+    taken.add(free.lower())
+    return free
+
+
+def _links(entry: Entry, page_folder: Path) -> dict[str, str]:
+    """The run's files, folders left out: name -> where it is, seen from a folder of the page."""
+    base = os.path.relpath(entry.run.folder.resolve(), page_folder)
+    return {name: quote(os.fsencode(f"{base}/{name}")) for name in entry.run.files}
+
+
+def _figures(run: Run) -> tuple[dict[str, str], list[str]]:
+    """Every figure that the run has, name to text; and what is wrong in which line of the logs that cost figures."""
+    found, damaged = {}, []
+    for name, one in OF_ONE_RUN.items():
+        try:
+            found[name] = one.written(measure(run, name))
+        except UnavailableError:
+            continue
+        except LogError as error:
+            damaged.append(str(error))
+    return found, damaged
+
+
+def listed(run: Run, name: str) -> str:
+    """A figure in the list of runs; PyTorch's peak where nvidia-smi left no log."""
+    if run.state != "completed":
+        return ""
+    own, allocated = figure(run, name), figure(run, "peak_allocated_mib")
+    if name == "peak_gpu_mib" and own is None and allocated is not None:
+        return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
+    return shown(run, name)
+
+
+def _settings(run: Run) -> dict[str, str]:
+    """What the run was asked for, and with which versions it ran, as text."""
+    found = run.settings | {f"version of {name}": version for name, version in run.record.versions.items()}
+    return {one_line(str(name)): _as_text(value) for name, value in found.items()}
+
+
+def _facts(run: Run) -> dict[str, str]:
+    """What ran, where and how it ended: what run.json says in a word or a number, and what follows from it."""
+    record, runtime = run.record, run.runtime_s
+    found = {name.replace("_", " "): value for name, value in vars(record).items() if name not in _ELSEWHERE}
+    found |= {
+        "model": record.model.name or run.model,
+        "sharding": run.method,  # as observed
+        "gpu names": ", ".join(sorted(set(record.gpu_names))),
+        "attempts": "; ".join(text for _, text in run.resumptions),
+        "owner of the folder": run.owner,
+        "runtime": "" if runtime is None else duration(runtime),
+    }
+    return {name: _as_text(value) for name, value in found.items() if value is not False and _as_text(value)}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else one_line(str(value))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
+from tools.curves import OVER, charts
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
-from tools.page.curves import OVER, charts
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs

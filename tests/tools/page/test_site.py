@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 from tests.tools.conftest import GPU_LOG, write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
+from tools.commands.page import entries, listed
+from tools.curves import MOST_POINTS, charts
 from tools.logs.runs import find_runs, read_run
-from tools.page.curves import MOST_POINTS, charts
-from tools.page.entries import entries, listed
 
 
 def text_of(page: Path) -> str:
@@ -47,7 +47,7 @@ def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(made:
 def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
     for name in ("a b", "a?b", "A b"):
         make_run(name)
-    found = entries(find_runs(logs), [], tmp_path)
+    found = entries(find_runs(logs), [])
     assert len({one.id.lower() for one in found}) == 3
     assert all(one.id.replace("-", "").isalnum() for one in found)
 
