@@ -26,15 +26,16 @@ from urllib.parse import quote
 import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.watch import look
 from tools.curves import charts
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
-from tools.logs.live_run import last_lines, look
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs, progress
 from tools.tables.repository import REFERENCE, ROOT
 from workshop.record.plural import counted
 from workshop.record.printable import one_line, printable
+from workshop.record.safe_open import read_plain
 
 _PARTS = ROOT / "tools" / "page"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
@@ -43,6 +44,7 @@ _LAST_LINES = 25
 _LISTED = ("train_loss", "samples_per_second", "peak_gpu_mib")
 _FILTERS = ("exercise", "configuration", "model", "state")  # of that list
 
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _LONGEST_ID = 80
 # Keys of run.json that the page shows in other parts, or that only programs read.
 _ELSEWHERE = {"settings", "versions", "command", "trainer_classes", "reason", "note", "git_diff", "version"}
@@ -152,7 +154,7 @@ def _write_run(one: Entry, folder: Path, output: Path, render: Any) -> None:
         figures=figures,
         damaged=sorted({*damaged, *(chart.problem for chart in drawn if chart.problem)}),
         charts=[chart for chart in drawn if chart.lines],
-        last_lines=last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
+        last_lines=_last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
         links=links,
     )
     # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
@@ -241,6 +243,19 @@ def listed(run: Run, name: str) -> str:
     if name == "peak_gpu_mib" and own is None and allocated is not None:
         return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
     return shown(run, name)
+
+
+def _last_lines(path: Path, count: int) -> list[str]:
+    """A log's last whole lines as a terminal shows them: of a progress bar its last state, no control codes.
+
+    None of a file that cannot be read.
+    """
+    try:
+        lines = read_plain(path).decode(errors="replace").split("\n")
+    except LogError:
+        return []
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
+    return [printable(_COLOUR.sub("", line)) for line in lines[-count:]]
 
 
 def _settings(run: Run) -> dict[str, str]:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from tests.launching import REPO
 from tests.tools.conftest import age
-from tools.commands.watch import recent_runs
-from tools.logs import live_run
-from tools.logs.live_run import LiveRun
+from tools.commands import watch
+from tools.commands.watch import LiveRun, recent_runs
 from tools.logs.runs import read_run
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
@@ -27,7 +26,7 @@ def running(**more: object) -> dict[str, object]:
 
 
 def look(folder: Path) -> LiveRun:
-    return live_run.look(read_run(folder))
+    return watch.look(read_run(folder))
 
 
 def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
