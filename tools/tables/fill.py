@@ -215,7 +215,7 @@ def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
     """The conditions of the nearest cell that the run does not meet; "" for a run that a cell shows."""
     if conditions and all(where["tiny"] != run.tiny for where in conditions):
         return "tiny" if run.tiny else "not tiny"
-    differing = ([one for one in where.items() if not run.matches(dict([one]))] for where in conditions)
+    differing = ([one for one in where.items() if not run.meets(*one)] for where in conditions)
     nearest = min(differing, key=len, default=[])
     return "; ".join(_difference(key, run.fact(key), wanted) for key, wanted in nearest)
 
