@@ -21,5 +21,5 @@ TABLES = {
 PREDICTIONS = {
     "1": ["1 | Steps per Epoch | Value"],
     "2": ["1 | Peak allocated (MiB) | Value"],
-    "3": ["1 | Trainer's samples/s; Samples/s | Value"],
+    "3": ["1 | Trainer's samples/s | Value"],
 }

@@ -28,7 +28,11 @@ TABLES = {
     "15": Table(by_nodes, ONE_SIZE | runs(gpus_per_node=1, use_fsdp=True)),
     "16": Table(by_rule),
 }
+FOUR_GPUS = "Published rule / 4 GPUs; Constant work / 4 GPUs"
 PREDICTIONS = {
-    "1": ["14 | Single node, 1 GPU; Single node, 2 GPUs | GPU Memory at step end (GB)"],
-    "3": ["16 | Published rule / 2 GPUs; Published rule / 16 GPUs | Train Runtime (s)"],
+    "1": [f"16 | {FOUR_GPUS} | FLOPs per GPU per Step (TFLOP)"],
+    "2": [f"16 | {FOUR_GPUS} | Samples/s"],
+    "3": [f"16 | {FOUR_GPUS} | Efficiency (%)"],
+    "4": ["14 | Single node, 1 GPU; Single node, 2 GPUs | GPU Memory at step end (GB)"],
+    "6": ["16 | Published rule / 2 GPUs; Published rule / 16 GPUs | Train Runtime (s)"],
 }

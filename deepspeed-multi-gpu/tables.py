@@ -23,12 +23,15 @@ def trade_off(stage: str, column: str) -> Asked:
 
 TABLES = {
     "5": Table(scaling, MODEL | runs(config="zero0", nodes=1, examples_per_gpu=10_000)),
+    "5b": Table(by_stage, TWO_GPUS),
     "6": Table(by_stage, TWO_GPUS),
     "7": Table(trade_off, TWO_GPUS),
     "8": Table(scaling, MODEL | runs(config="zero0")),
 }
+STAGES = "; ".join(f"Stage {stage}" for stage in range(4))
 PREDICTIONS = {
-    "1": ["5 | Samples/s; Peak GPU Memory (MiB) | 2 GPUs; 4 GPUs"],
-    "2": ["5 | Peak GPU Memory (MiB) | 2 GPUs", "6 | Peak GPU Memory (MiB); Samples/s | Stage 2; Stage 3"],
-    "3": ["8 | Samples/s | 2 nodes"],
+    "1": [f"5b | States (MiB) | {STAGES}"],
+    "2": [f"5b | Peak allocated (MiB) | {STAGES}"],
+    "3": [f"5b | Step time (ms) | {STAGES}"],
+    "4": ["8 | Samples/s | 2 nodes"],
 }

@@ -30,9 +30,11 @@ TABLES = {
     "4c": Table(config_and_batch, SMALL | runs(timed=True)),
     "4d": Table(config_and_batch, SMALL),
 }
+ROWS = "; ".join(f"{stage} / 4 x 4, fp16" for stage in ("Stage 0", "Stage 2", "Stage 2 + offload"))
 PREDICTIONS = {
-    "1": [f"4b | {'; '.join(f'Stage {stage} / 4 x 4, fp16' for stage in range(4))} | Step time (ms)"],
-    "2": [
+    "1": [f"4b | {ROWS} | States (MiB)"],
+    "2": [f"4b | {ROWS} | Step time (ms)"],
+    "3": [
         "4 | BLOOM-560m, 500 / Stage 2; BLOOM-560m, 500 / Stage 2 + offload | Peak GPU Memory (MiB)",
         "4 | BLOOM-560m, 500 / Stage 2; BLOOM-560m, 500 / Stage 2 + offload | Peak CPU Memory, RSS (MiB)",
     ],

@@ -1,4 +1,4 @@
-"""Tables 9 to 9c: what each method can do, and offload near its floor."""
+"""Tables 9 to 9c: what each method can do, what offload keeps where, and offload near its floor."""
 
 from tools.tables.table import Asked, Table, batch, figure, runs, zero
 
@@ -14,12 +14,22 @@ def ability(label: str, method: str) -> Asked:
     return figure(label), ABILITIES.get(label, {}) | runs(method=METHODS[method])
 
 
+def of_row(metric: str, _: str) -> Asked:
+    return figure(metric), runs()
+
+
 def config_and_batch(config: str, sizes: str, column: str) -> Asked:
     return figure(column), zero(config) | batch(sizes)
 
 
 TABLES = {
     "9": Table(ability, exercises=["deepspeed-zero3-offload", "deepspeed-multi-gpu", "fsdp"]),
+    "9a": Table(of_row, runs(model="bloom-7b1", config="zero3_offload", batch_size=4, grad_acc=4, world_size=2)),
     "9b": Table(config_and_batch, runs(model="bloom-3b", batch_size=24), ["deepspeed-single-gpu"]),
     "9c": Table(config_and_batch, runs(model="bloom-1b7", batch_size=16), ["deepspeed-single-gpu"]),
+}
+PREDICTIONS = {
+    "1": ["9a | States (MiB); Peak CPU Memory, RSS (MiB) | Value"],
+    "2": ["9a | Peak allocated (MiB) | Value"],
+    "3": ["9a | Step time (ms) | Value"],
 }

@@ -39,7 +39,10 @@ TABLES = {
     "12": Table(scaling, OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
 }
 PREDICTIONS = {
-    "1": ["10b | FULL_SHARD | Of DDP, 4 x 4 (%)", "10b | DDP; FULL_SHARD | Peak allocated, 4 x 4 (MiB)"],
-    "2": ["10 | FULL_SHARD; SHARD_GRAD_OP | Samples/s", "10 | FULL_SHARD; SHARD_GRAD_OP | Peak GPU Memory (MiB)"],
-    "3": ["12 | 2 nodes | Samples/s Scale Factor"],
+    "1": ["10b | DDP; FULL_SHARD | States (MiB)"],
+    "2": ["10b | DDP; FULL_SHARD | Peak allocated, 4 x 4 (MiB)"],
+    "3": ["10b | FULL_SHARD | Of DDP, 4 x 4 (%)"],
+    "4": ["10b | FULL_SHARD | Of DDP, 16 x 1 (%)"],
+    "5": ["10 | FULL_SHARD; SHARD_GRAD_OP | Samples/s", "10 | FULL_SHARD; SHARD_GRAD_OP | Peak GPU Memory (MiB)"],
+    "6": ["12 | 2 nodes | Samples/s Scale Factor"],
 }

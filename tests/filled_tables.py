@@ -1,6 +1,5 @@
 """The tables of a README, filled as `python -m tools fill` does it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from tools.logs.runs import find_runs
@@ -10,8 +9,7 @@ from tools.tables.table import blank_tables
 
 def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
-    (table,) = (table for table in blank_tables(exercise) if table.number == number)
-    table = replace(table, tiny=tiny)
+    (table,) = (table for table in blank_tables(exercise, tiny) if table.number == number)
     found: dict[str, dict[str, str]] = {}
     for row, column, cell in tables.fill(table, [run for folder in logs for run in find_runs(folder)]).labelled():
         found.setdefault(row, {})[column] = cell.text

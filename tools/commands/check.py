@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.fill import fill_all
@@ -60,7 +59,7 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
             print(f"  {note}")
     for table in checked:
         _print_cells(file, table.cells, arguments.show)
-    for line in [*prediction_lines(checked, text, arguments.show), *choice.prediction_lines(checked)]:
+    for line in [*prediction_lines(checked, text, runs, arguments.show), *choice.prediction_lines(checked)]:
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -132,8 +131,8 @@ def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Names
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
     of_choice = choice.definitions()
-    known = table_definitions() | of_choice
-    definitions = [_definition(copy, known, TINY_LINE in text) for copy in copies]
+    known = table_definitions(TINY_LINE in text) | of_choice
+    definitions = [_definition(copy, known) for copy in copies]
     if all(copy.number in of_choice for copy in copies):
         tables = choice.filled(copies, text, runs)
     else:
@@ -158,8 +157,8 @@ def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
             print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
 
 
-def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
-    """The blank table a copy belongs to, with the same header.
+def _definition(copy: Table, known: dict[str, Table]) -> Table:
+    """The blank table a copy belongs to, with its columns or some of them.
 
     Raises:
         InputError: no README has a table of that number, or its columns are others.
@@ -168,10 +167,12 @@ def _definition(copy: Table, known: dict[str, Table], tiny: bool) -> Table:
     if copy.number not in known:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
-    definition = replace(known[copy.number], tiny=tiny)
-    if list(map(normalised, copy.header)) != list(map(normalised, definition.header)):
+    definition = known[copy.number]
+    own, right = (list(map(normalised, table.header)) for table in (copy, definition))
+    labels = definition.label_columns
+    if own[:labels] != right[:labels] or not set(own) <= set(right):
         header = " | ".join(definition.header)
-        blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if tiny else ''}"
+        blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if definition.tiny else ''}"
         raise InputError(
             f"{place}: the columns of Table {copy.number} are not those of {definition.path}: {header} (`{blank}`)"
         )
@@ -189,18 +190,20 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, ru
         InputError: a row is not in the definition or is twice in the copy.
     """
     labels, tolerance = filled.table.label_columns, max(tolerance, filled.tolerance_percent)
-    written: dict[tuple[str, ...], tuple[int, list[str]]] = {}
+    written: dict[tuple[str, ...], tuple[int, dict[str, str]]] = {}
+    columns = list(map(normalised, copy.header))
     known = [tuple(map(normalised, row[:labels])) for row in filled.table.rows]
     for line, row in zip(copy.lines, copy.rows, strict=True):
         key = tuple(map(normalised, row[:labels]))
         if key not in known or key in written:
             problem = "is there twice" if key in written else f"is not in Table {copy.number} of {filled.table.path}"
             raise InputError(f"{copy.path}:{line}: the row {' / '.join(row[:labels])!r} {problem}")
-        written[key] = line, row
+        written[key] = line, dict(zip(columns, row, strict=True))
     judged = []
     for key, row, cells in zip(known, filled.table.rows, filled.cells, strict=True):
-        line, own = written.get(key, (copy.header_line, [""] * len(row)))
-        for found, cell, mark, column in zip(own, cells, row, filled.table.header, strict=True):
+        line, own = written.get(key, (copy.header_line, {}))
+        for cell, mark, column in zip(cells, row, filled.table.header, strict=True):
+            found = own.get(normalised(column), "")
             found = "" if found == mark else found  # a form's mark, not a participant's
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.

@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
@@ -13,9 +12,9 @@ from tools.tables.comparisons import FIGURES
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.table import blank_tables, titles
+from tools.tables.table import blank_tables, form_tables, titles
 
-_LEGEND = "`?` is yours to write. An empty cell is printed by `fill`; `-` is a figure of an extra run."
+_LEGEND = "`?` is yours to write; `fill` prints the other cells. Several predictions in a cell: `12; 6`."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", default="", metavar="N,N", help="only the tables of these numbers")
     parser.add_argument("--format", choices=("markdown", "csv"), default="markdown", help="csv: unrounded")
     parser.add_argument("--tiny", action="store_true", help="the tables, filled from tiny runs (tiny.env)")
-    parser.add_argument("--blank", action="store_true", help="print the tables as they are to be filled in")
+    parser.add_argument("--blank", action="store_true", help="print the form: the README's tables")
+    parser.add_argument("--all", action="store_true", help="with --blank: every row of every table")
     parser.add_argument("--plain", action="store_true", help="only the tables and their sources, no notes and hints")
     parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
 
@@ -32,9 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.explain and arguments.exercise:
         folder = exercise_folder(arguments.exercise)
-        tables = _wanted(folder, arguments.only, False)
-        tables = [table for table in tables if arguments.only or table.path.name == "README.md"]
-        print(_where_read(tables))
+        own = blank_tables if arguments.only else form_tables
+        print(_where_read(_chosen(own(folder, False), folder, arguments.only)))
         return 0
     if arguments.explain:
         for name, figure in FIGURES.items():
@@ -49,7 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(form.read_text(encoding="utf-8").rstrip())
         return 0
     if arguments.blank:
-        tables = sorted(_wanted(folder, arguments.only, arguments.tiny), key=lambda table: not table.by_hand)
+        own = blank_tables if arguments.all else form_tables
+        tables = _chosen(own(folder, arguments.tiny), folder, arguments.only)
         legend = _LEGEND if any(table.by_hand for table in tables) else ""
         above = [] if arguments.only else [legend, forms.predictions_form(folder)]
         tiny = [markdown.TINY_LINE] if arguments.tiny else []
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("\n\n".join([*tiny, *filter(None, above), *(markdown.render(table) for table in tables), *where]))
         return 0
     runs = chosen_runs(arguments)
-    wanted = _wanted(folder, arguments.only, arguments.tiny)
+    wanted = _chosen(blank_tables(folder, arguments.tiny), folder, arguments.only)
     logs, command = chosen_logs(arguments), f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
     filled = fill_all(wanted, runs, logs, nothing, command)
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tiny:
         print(f"{markdown.TINY_LINE}\n")
     if arguments.plain:
-        print("\n\n".join([*(table.markdown(True) for table in filled_in), sources(filled_in, most=1)]))
+        print("\n\n".join([*(table.markdown() for table in filled_in), sources(filled_in, most=1)]))
     else:
         print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
         _print_hints(filled, left_out_lines(wanted, runs, command), [run for run in runs if run.problem], arguments)
@@ -101,13 +101,11 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
-def _wanted(folder: Path, only: str, tiny: bool) -> list[Table]:
-    found = blank_tables(folder)
+def _chosen(found: list[Table], folder: Path, only: str) -> list[Table]:
     if not found:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = several("--only", only, [table.number for table in found])
-    wanted = [table for table in found if not numbers or table.number in numbers]
-    return [replace(table, tiny=tiny) for table in wanted]
+    return [table for table in found if not numbers or table.number in numbers]
 
 
 def _print_hints(

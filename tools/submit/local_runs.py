@@ -14,6 +14,7 @@ from tools.submit.submissions import Submission
 
 _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
 _POLL_S = 0.1
+_PROGRESS_S = 30
 
 # A line, the command that starts its launcher, and the command's environment.
 Task = tuple[Submission, Sequence[str], Mapping[str, str]]
@@ -43,8 +44,11 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
                 options = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
                 # Not in the terminal's session: a second signal would end the training before it has saved.
                 process = subprocess.Popen(command, env=environment, start_new_session=True, **options)
-            handed_on = 0
+            handed_on, shown_s = 0, begin_s
             while process.poll() is None:
+                if time.monotonic() > shown_s + _PROGRESS_S:  # DeepSpeed compiles for minutes at first
+                    shown_s = time.monotonic()
+                    print(f"{'':10} {shown_s - begin_s:7.0f} s  {_lines(output)[-1][:100]}", flush=True)
                 for one in told[handed_on:]:
                     os.killpg(process.pid, one)
                     handed_on += 1
@@ -68,7 +72,12 @@ def _state(output: Path, exit_code: int, otherwise: str) -> str:
 def _told(submission: Submission, state: str, took_s: float, output: Path) -> str:
     text = f"{state:<10} {took_s:7.0f} s  {submission.place}  {submission.short}"
     if state != "completed":
-        lines = output.read_text(errors="replace").strip().splitlines()
+        lines = _lines(output)
         errors = [line for line in lines if line.startswith("error: ")]
-        text += f"\n{'':10} {(errors or lines or ['no output'])[-1][:200]}\n{'':10} see {output}"
+        text += f"\n{'':10} {(errors or lines)[-1][:200]}\n{'':10} see {output}"
     return text
+
+
+def _lines(output: Path) -> list[str]:
+    """What a launcher has printed."""
+    return output.read_text(errors="replace").strip().splitlines() or ["no output"]

@@ -16,7 +16,6 @@ from tools.tables.table import blank_cells
 from workshop.record.plural import counted
 
 NOT_MEASURED = "not measured"
-NOT_RECORDED = "not recorded"  # by runs that are older than the figure
 _SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 
@@ -56,25 +55,15 @@ class FilledTable:
             label = " / ".join(row[: self.table.label_columns])
             yield from ((label, name, cell) for name, cell in zip(self.table.header, cells, strict=True) if cell)
 
-    def markdown(self, recorded_only: bool = False) -> str:
-        """The table as in the README; a table about tiny runs has only rows with runs.
-
-        `recorded_only` leaves out rows and columns without a figure that was measured and recorded, but not of a table
-        that only a generated block has, which would lose them.
-        """
-        header, labels, rows = self.table.header, self.table.label_columns, []
-        recorded_only = recorded_only and not self.table.generated
+    def markdown(self) -> str:
+        """The table as in the README; a table about tiny runs has only rows with runs."""
+        rows = []
         for row, cells in zip(self.table.rows, self.cells, strict=True):
             if self.table.tiny and not any(cell and cell.text != NOT_MEASURED for cell in cells):
                 continue
             filled = zip(row, cells, strict=True)
-            texts = [text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled]
-            if not recorded_only or not _unrecorded(texts[labels:]):
-                rows.append(texts)
-        if not recorded_only:
-            return markdown.render(replace(self.table, rows=rows))
-        kept = [at for at in range(len(header)) if at < labels or not _unrecorded([row[at] for row in rows])]
-        return markdown.render(replace(self.table, rows=rows).with_columns(kept))
+            rows.append([text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled])
+        return markdown.render(replace(self.table, rows=rows))
 
 
 def sources(tables: Sequence[FilledTable], most: int = 8) -> str:
@@ -93,10 +82,6 @@ def sources(tables: Sequence[FilledTable], most: int = 8) -> str:
             remarks.append(counted(run.record.train_examples or 0, "example"))
         folders.append(f"`{run.folder}`" + (f" ({', '.join(remarks)})" if remarks else ""))
     return f"From {', '.join(folders) or 'no run'}"
-
-
-def _unrecorded(texts: list[str]) -> bool:
-    return {*texts} <= {NOT_RECORDED, NOT_MEASURED}
 
 
 @dataclass

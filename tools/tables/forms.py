@@ -8,9 +8,10 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
-from tools.tables.fill import Cell, FilledTable
+from tools.logs.run import Run
+from tools.tables.fill import Cell, FilledTable, fill
 from tools.tables.markdown import BY_HAND, Table, is_blank, normalised, section, tables_in
-from tools.tables.table import predictions
+from tools.tables.table import blank_tables, predictions
 from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -91,23 +92,38 @@ def predictions_form(folder: Path) -> str:
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
-def prediction_lines(checked: Sequence[Checked], text: str, show: bool) -> Iterator[str]:
+def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
     """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
+
+    `12; 6` predicts two figures. As many as there are cells are judged, each by its own.
 
     Args:
         checked: the form's tables.
         text: the form.
+        runs: which fill the exercise's tables that the form lacks.
         show: also figures of cells that the participant has not read, or read wrongly.
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
-    folder = checked[0].filled.table.path.parent
-    cells = predictions(folder) if typed else {}  # the closing task's form has none
+    form = checked[0].filled.table
+    asked = predictions(form.path.parent) if typed else {}  # the closing task's form has none
+    own = {table.copy.number: table.filled for table in checked}
+    others = [table for table in blank_tables(form.path.parent, form.tiny) if table.number not in own] if asked else []
+    judgements = (one for table in checked for one in table.cells)
+    unread = {(one.table, one.row, one.column) for one in judgements if one.verdict != RIGHT}
     for question, yours, *_ in typed:
-        if not is_blank(yours):
-            number = question.partition(".")[0]
-            yield f"prediction {number}: {yours}"
-            for table, row, column in cells.get(number, []):
-                yield f"  Table {table}, {row}, {column}: {_found(checked, table, row, column, show)}"
+        if is_blank(yours):
+            continue
+        number, values = question.partition(".")[0], yours.split(";")
+        yield f"prediction {number}: {yours}"
+        labels = asked.get(number, [])
+        for at, (table, row, column) in enumerate(labels):
+            if table not in own:
+                own[table] = next(fill(other, runs) for other in others if other.number == table)
+            cell = cell_at(own[table], row, column)
+            hidden = (table, row, column) in unread and not show
+            judged = not hidden and len(values) == len(labels) and any(map(str.isdigit, values[at]))
+            verdict = f": {how_close(values[at], cell)}" if judged else ""
+            yield f"  Table {table}, {row}, {column}: {'first read it' if hidden else cell.text}{verdict}"
 
 
 def how_close(yours: str, cell: Cell) -> str:
@@ -122,15 +138,6 @@ def how_close(yours: str, cell: Cell) -> str:
     if high <= low * (1 + _CLOSE_PERCENT / 100):
         return RIGHT
     return "within a factor of two" if high <= 2 * low else "off"
-
-
-def _found(checked: Sequence[Checked], table: str, row: str, column: str, show: bool) -> str:
-    """The filled cell at these labels."""
-    for one in checked:
-        if one.copy.number == table and (cell := cell_at(one.filled, row, column)):
-            unread = [cell for cell in one.cells if (cell.row, cell.column) == (row, column) and cell.verdict != RIGHT]
-            return "first read it" if unread and not show else cell.text
-    return "not in this form"
 
 
 def cell_at(filled: FilledTable, row: str, column: str) -> Cell | None:

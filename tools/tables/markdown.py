@@ -16,8 +16,9 @@ _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
 BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
 BLOCK_END = "<!-- end generated -->"
-BY_HAND, EXTRA = "?", "-"  # in a blank cell: the participant reads this figure; no must-do run gives it
-_BLANK = ("", BY_HAND, EXTRA)
+BY_HAND = "?"  # in a blank cell: the participant reads this figure
+ON_GPU, ON_LAPTOP = "? GPU", "? laptop"  # only there
+_BLANK = ("", BY_HAND, ON_GPU, ON_LAPTOP)
 TINY_LINE = "tiny model: these are not BLOOM's figures"  # above tables that tiny runs fill
 
 
@@ -62,17 +63,44 @@ class Table:
     def label_columns(self) -> int:
         return self.definition.label_columns
 
-    def with_columns(self, kept: Sequence[int]) -> Table:
-        """The table with these of its columns only."""
-        marks = cells(self.separator)
-        separator = f"|{'|'.join(marks[at] for at in kept)}|"
-        rows = [[row[at] for at in kept] for row in self.rows]
-        return replace(self, header=[self.header[at] for at in kept], separator=separator, rows=rows)
+    def marked_for(self, tiny: bool) -> Table:
+        """The table as tiny runs, or others, fill it, with the marks of what is read there."""
+        marks = {ON_GPU: "" if tiny else BY_HAND, ON_LAPTOP: BY_HAND if tiny else ""}
+        return replace(self, tiny=tiny, rows=[[marks.get(cell, cell) for cell in row] for row in self.rows])
+
+    def with_cells_of(self, other: Table, labels: int) -> Table:
+        """The table with the rows, columns and cells that the other one has, too, each after the one before it there.
+
+        Args:
+            labels: how many columns label a row.
+        """
+        header = _in_order(self.header, other.header)
+        rows = _in_order(*([tuple(row[:labels]) for row in table.rows] for table in (self, other)))
+        found, marks = {}, {}
+        for table in (self, other):
+            marks |= zip(table.header, cells(table.separator), strict=True)
+            for row in table.rows:
+                found |= {(*row[:labels], title): cell for title, cell in zip(table.header, row, strict=True)}
+        return replace(
+            other,
+            header=header,
+            separator=f"|{'|'.join(marks[title] for title in header)}|",
+            rows=[[found.get((*row, title), "") for title in header] for row in rows],
+        )
 
     @property
     def by_hand(self) -> int:
         """How many cells a participant fills by hand."""
         return sum(row.count(BY_HAND) for row in self.rows)
+
+
+def _in_order(ones: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """All of them, the first ones' order kept."""
+    found = [*ones]
+    for at, other in enumerate(others):
+        if other not in found:
+            found.insert(found.index(others[at - 1]) + 1 if at else 0, other)
+    return found
 
 
 def is_blank(cell: str) -> bool:

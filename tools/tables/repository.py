@@ -38,9 +38,9 @@ def documents(root: Path = ROOT) -> list[Path]:
     return sorted(found | set(root.glob("instructor/answers/*.md")))
 
 
-def table_definitions(root: Path = ROOT) -> dict[str, Table]:
+def table_definitions(tiny: bool = False, root: Path = ROOT) -> dict[str, Table]:
     """The blank table of each number."""
-    return {table.number: table for folder in exercises(root) for table in blank_tables(folder)}
+    return {table.number: table for folder in exercises(root) for table in blank_tables(folder, tiny)}
 
 
 def no_runs(logs: list[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:

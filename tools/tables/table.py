@@ -101,30 +101,35 @@ def batch(label: str) -> Where:
 # ---- read with their documents ----
 
 
-def blank_tables(folder: Path) -> list[markdown.Table]:
-    """The tables of an exercise, by their numbers: 9, 10, 10b.
+def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
+    """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
 
-    A blank table of README.md or RESULTS.md gives the rows and columns; after them come rows that only a generated
-    block of RESULTS.md has. A table that only a block has is blank without the figures that it shows.
+    README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
+    of them without figures.
 
     Raises:
         KeyError: tables.py does not know a table's number, or a label.
     """
-    paths = [path for path in (folder / "README.md", folder / "RESULTS.md") if path.exists()]
-    written = [table for path in paths for table in read_tables(path) if table.blank or table.generated]
+    paths = [path for path in (folder / "RESULTS.md", folder / "README.md") if path.exists()]
     known, found = tables_py(folder).TABLES, {}
-    for table in sorted(written, key=lambda table: table.generated):
-        asked, rows = known[table.number], table.rows
-        count = asked.label_columns
+    for table in (table for path in paths for table in read_tables(path) if table.blank or table.generated):
+        asked = known[table.number]
         if table.generated:
-            rows = [_without_figures(row, table.header, asked) for row in rows]
+            table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
         if table.number in found:
-            table, labels = found[table.number], [row[:count] for row in rows]
-            new = [one for one in labels if one not in (row[:count] for row in table.rows)]
-            rows = [*table.rows, *([*one, *[""] * (len(table.header) - count)] for one in new)]
+            table = found[table.number].with_cells_of(table, asked.label_columns)
         exercises = tuple(asked.exercises) or (folder.resolve().name,)
-        found[table.number] = replace(table, rows=rows, definition=asked, exercises=exercises)
+        found[table.number] = replace(table.marked_for(tiny), definition=asked, exercises=exercises)
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
+
+
+def form_tables(folder: Path, tiny: bool) -> list[markdown.Table]:
+    """The tables that a participant fills in: the README's, or where it has none all."""
+    every = blank_tables(folder, tiny)
+    by_number = {table.number: table for table in every}
+    written = [table for table in read_tables(folder / "README.md") if table.blank]
+    own = [replace(table.marked_for(tiny), definition=by_number[table.number].definition) for table in written]
+    return own or every
 
 
 def _without_figures(row: list[str], header: list[str], asked: Table) -> list[str]:

@@ -79,6 +79,7 @@ def compile_missing(names: Sequence[str]) -> None:
         print(f"DeepSpeed's operators are compiled by one process at a time, for minutes, in {folder()}", flush=True)
         fcntl.flock(lock, fcntl.LOCK_EX)
         for name in missing(names):  # still: another process may have compiled it meanwhile
+            print(f"compiling DeepSpeed's {name}, once per environment and kind of node", flush=True)
             (folder() / name / "lock").unlink(missing_ok=True)
             # As their stdin the builder and its compilers keep our lock, even if this process is killed.
             if subprocess.run([sys.executable, "-c", BUILD, name], stdin=lock, env=os.environ | own).returncode:

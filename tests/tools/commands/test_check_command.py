@@ -27,8 +27,8 @@ RIGHT = ["0.7039", "11.8", "32", "55.12"]
 def written(make_readme, tmp_path, monkeypatch):
     """Writes a copy of the README with the given values in its first cells; gives its path."""
     make_readme(README)
-    definitions = table_definitions(tmp_path)
-    monkeypatch.setattr(check, "table_definitions", lambda: definitions)
+    definitions = table_definitions(root=tmp_path)
+    monkeypatch.setattr(check, "table_definitions", lambda tiny: definitions)
 
     def write(name: str, *values: str, text: str = README) -> str:
         for value in values:
@@ -110,8 +110,8 @@ def test_speed_of_each_printed_evaluation_is_right_beside_their_mean(
     line = "{{'eval_loss': '1.3', 'eval_samples_per_second': '{}', 'epoch': '1'}}\n"
     make_run("r1", **{"train.out": line.format(37.2) + line.format(41.6)})
     make_readme(text := README.replace("F1 (%)", "Evaluation samples/s"))
-    definitions = table_definitions(tmp_path)
-    monkeypatch.setattr(check, "table_definitions", lambda: definitions)
+    definitions = table_definitions(root=tmp_path)
+    monkeypatch.setattr(check, "table_definitions", lambda tiny: definitions)
     make_run("r0", {"start_time": "2026-11-01T09:00:00+00:00"}, **{"train.out": line.format(48)})
     for value, wrong in (("39.4", 0), ("37.2", 0), ("41.6", 0), ("48", 0), ("44", 1)):
         assert checked([*RIGHT[:3], value], text=text)[0] == wrong, value
