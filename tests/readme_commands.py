@@ -39,7 +39,7 @@ STANDS_FOR = {  # what a participant would have on disk by then, and questions w
     "--length 131072": "--length 8192",
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
-    "<run>": "20261121-093743-p410",
+    "<run>": min((REPO / REFERENCE / "h200x1/baseline").iterdir()).name,
     "<exercise>": "baseline",
     "COMMAND": "fill",
     "source cluster.env && source $WORKSHOP_VENV/": "source cluster.env.example && source .venv/",

@@ -46,7 +46,9 @@ def runs_of(label: str) -> Where:
     name, rows = re.fullmatch(r"(.+?)(?:, (\d+) rows)?", name).groups()
     sizes = (runs(batch_size=int(rows)) if rows else {}) | at_rate
     if name.startswith("baseline, "):
-        return runs(exercise="baseline") | batch(name.removeprefix("baseline, ")) | sizes
+        sizes_and_precision, _, pure = name.removeprefix("baseline, ").partition(", weights in ")
+        weights = runs(weights="bf16" if pure else NoneOf(["bf16"]))
+        return runs(exercise="baseline") | batch(sizes_and_precision) | weights | sizes
     if name.startswith(("LoRA ", "QLoRA ")):
         adapters, rank = name.lower().split()
         return runs(adapters=adapters, rung="1_bf16", lora_rank=int(rank)) | sizes
@@ -59,6 +61,12 @@ def runs_of(label: str) -> Where:
 
 def recipe(label: str, column: str) -> Asked | None:
     return None if column in ("Examples apart", "Logits computed") else (figure(column), runs_of(label))
+
+
+def of_model(label: str, column: str) -> Asked:
+    """`llama-3.2-1b, 12 documents`."""
+    model, rung = label.split(", ")
+    return figure(column), runs(model=model, rung=RUNGS[rung])
 
 
 def method(label: str, column: str) -> Asked:
@@ -79,6 +87,7 @@ TABLES = {
     "18": Table(recipe, BLOOM),
     "18c": Table(recipe, BLOOM),
     "18e": Table(recipe, BLOOM | runs(batch_size=64)),
+    "18f": Table(of_model, runs(world_size=1, profiled=False)),
     "19": Table(method, TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
     "19b": Table(method, TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
     # DeepSpeed's own compilation, whatever the number of GPUs.

@@ -50,7 +50,7 @@ REFUSED = {
     "c14-chatgpt-role.jsonl": r":1: conversations\[1\]: from: found 'chatgpt', expected one of human, .*assistant",
     "c15-dpo.jsonl": ":1: found the columns prompt, chosen, rejected; expected messages",
     "c20-history.jsonl": ":1: history: found .*, which nothing here reads",
-    "c24-squad-answer-string.jsonl": r":1\.answers\.text: found nothing, expected a list",
+    "c24-squad-answer-string.jsonl": ":1: answers: found a list of texts, expected {",
     "c25-squad-v2.json": r": data\[0\]\.paragraphs\[0\]\.qas\[1\]\.answers: found an empty list",
     "c26-squad-no-title.json": r": data\[0\]: title: found nothing",
     "c27-paragraph-list.json": r": rows\[0\]: found the columns context, qas; expected messages",
@@ -109,6 +109,7 @@ UNREAD = {
     "half a character": ({"instruction": "Hi", "output": "\ud83d"}, r"output: found '\\ud83d', half of a character"),
     "key nobody knows": ({"messages": [USER, SAID | {"redacted": 0.0}]}, r"messages\[1\]: redacted: found 0\.0"),
     "text of a training's key": ({"messages": [USER, SAID | {"loss_on": "none"}]}, r"messages\[1\]: loss_on: found"),
+    "yes or no": ({"messages": [USER, SAID | {"supervised": "no"}]}, r"messages\[1\]: supervised: found 'no'"),
     "inner key": ({"messages": [USER, SAID | {"meta": {"train": False}}]}, r"messages\[1\]: meta: found"),
     "two systems": ({"system": "A", "messages": [{"role": "system", "content": "B"}, USER, SAID]}, "system: found"),
 }  # fmt: skip
@@ -190,6 +191,7 @@ DEAF += "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 # As Qwen2.5's, with a system prompt of its own; and a prefill of the generation prompt, which answers are without.
 OWN_SYSTEM = "{% if messages[0].role != 'system' %}<|system|>Be helpful.</s>{% endif %}" + CHATML
 PREFILL = CHATML.replace("<|assistant|>", "<|assistant|><think>\n\n</think>\n\n")
+UNASKED = CHATML.partition("{% if add_generation_prompt")[0]
 SYSTEM = {"role": "system", "content": "SYS"}
 THOUGHT = {"role": "assistant", "content": "<think>So.</think>Four."}
 
@@ -213,8 +215,13 @@ def targets(template: str | None, messages: list[dict[str, str]], length: int = 
         (OWN_SYSTEM, [USER, SAID], "Hello.</s>"),
         (OWN_SYSTEM, [SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (PREFILL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (UNASKED, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (CHATML.replace("|>", "|> "), [USER, SAID, USER, SAID], " Hello.</s> Hello.</s>"),
     ],
-    ids=["none", "chatml", "gemma", "mistral", "thinking", "deaf", "own system", "assistant first", "prefill"],
+    ids=[
+        *["none", "chatml", "gemma", "mistral", "thinking", "deaf", "own system", "assistant first", "prefill"],
+        *["no generation prompt", "a prompt that ends in a blank"],
+    ],
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:
     assert targets(template, messages) == learnt

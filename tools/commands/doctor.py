@@ -12,15 +12,19 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.commands.options import above_0
+from tools.errors import InputError
 from tools.logs.runs import default_logs
-from tools.plan import time_limits
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
+from tools.plan.predict import Prediction
+from tools.plan.submitted_lines import MUST_DO, prediction_of
+from tools.submit.submissions import Submission, exercise_files, read
 from tools.tables.repository import ROOT
 from workshop.record.exercises import exercises_with
 from workshop.record.plural import counted
@@ -138,13 +142,40 @@ def time_limit(environment: Environment) -> Finding:
     answer, wanted = ask(environment, "sinfo", "--noheader", "--format=%P %l")[0], environment.get("SBATCH_PARTITION")
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
-    limit_min = min(map(time_limits.minutes, limits), default=inf)
-    if not (longer := time_limits.too_long(limit_min, environment)):
+    limit_min = min(map(minutes, limits), default=inf)
+    lines = [line for file in exercise_files([]) for line in read(file, {})]
+    asked = dict(asked_minutes(line, environment) for line in lines)
+    longer = [f"{name} ({asked_min:.0f} min)" for name, asked_min in asked.items() if asked_min > limit_min]
+    if not longer:
         return Finding("ok", "no launcher or line asks for more than the partition allows")
-    needed_min, line = time_limits.needed_minutes(GPUS[at_hand() or DEFAULT])
+    planned: dict[str, Prediction] = {}
+    for line in (line for line in lines if line.contains(MUST_DO)):
+        with suppress(InputError):  # an older GPU without bf16
+            if found := prediction_of(line, GPUS[at_hand() or DEFAULT]):
+                planned[line.place] = found
+    place, longest = max(planned.items(), key=lambda one: one[1].ranges["total_runtime_s"].largest)
     text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}; by the planner a "
-    text += f"must-do line takes at most {needed_min} min ({line})"
-    return Finding("warning", text, f"export SBATCH_TIMELIMIT={min(limit_min, needed_min):.0f} in cluster.env")
+    text += f"must-do line takes at most {longest.limit_min} min ({place})"
+    return Finding("warning", text, f"export SBATCH_TIMELIMIT={min(limit_min, longest.limit_min):.0f} in cluster.env")
+
+
+def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
+    """What says how long the line's job may take, and the minutes: itself, or SBATCH_TIMELIMIT and its launcher."""
+    if own := [option.partition("=")[2] for option in line.options if option.startswith("--time=")]:
+        return line.place, minutes(own[-1])
+    header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
+    limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
+    return f"{line.exercise.name}/{line.launcher}", minutes(limit)
+
+
+def minutes(text: str) -> float:
+    """SLURM's durations, such as 30, 30:00, 1:00:00 and 1-00:00:00; infinite for a word."""
+    if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
+        return inf
+    days, first, second, third = (int(part or 0) for part in found.groups())
+    if found[1] or found[4]:  # days-hours:minutes:seconds
+        return days * 1440 + first * 60 + second + third / 60
+    return first + second / 60
 
 
 def space(logs: Path, needed_gib: float) -> Finding:

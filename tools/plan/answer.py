@@ -10,11 +10,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question
 from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
-from tools.plan.time_limits import minutes_to_ask
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from workshop.record.plural import counted
 from workshop.record.printable import padded
@@ -24,6 +23,18 @@ WIDTH = 100
 _ROWS = 10
 _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
 _NUMBERS = range(2, 7)  # columns
+# Of a first choice by one of these methods.
+_INEXACT = {EIGHT_BITS: " Adam's moments have 8 bits: with exact ones none is sure to fit."}
+_INEXACT |= dict.fromkeys(
+    (PURE, PURE_8), " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
+)
+# Of tables with rows of one of these methods.
+_EXPLAINED = {
+    ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
+    (RUNG,): "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only.",
+    (PURE, PURE_8): "bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost.",
+    (EIGHT_BITS, PURE_8): "8-bit: Adam's moments in 8 bits, by torchao; not exact.",
+}
 _LITTLE = 0.3  # of the frozen weights; the embedding and the head stay whole
 
 
@@ -61,10 +72,7 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     what = f"First: {first.name}, {_two_digits(first.gpu_hours)} GPU-hours."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
-    if first.method == EIGHT_BITS:
-        what += " Adam's moments have 8 bits: with exact ones none is sure to fit."
-    if first.method in (PURE, PURE_8):
-        what += " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
+    what += _INEXACT.get(first.method, "")
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
     cheapest = min((one for one in close if one.method == first.method), key=lambda one: one.gpu_hours, default=first)
     if verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
@@ -106,7 +114,7 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
 
 def _sbatch(one: Candidate) -> str:
     """The command to type, which asks for the largest prediction."""
-    minutes = minutes_to_ask(one.prediction)
+    minutes = one.prediction.limit_min
     return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
 
 
@@ -176,16 +184,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
         f"context; it fits with {ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU: GiB of a node, also while weights "
         "are read. tok/s: of a GPU; error %: its interval, mostly the host's share, which all rows have in common."
     ]
-    if any(one.trains == "adapters" for one in shown):
-        notes.append(f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.")
-    if any(one.method == RUNG for one in shown):
-        notes.append(
-            "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only."
-        )
-    if any(one.method in (PURE, PURE_8) for one in shown):
-        notes.append("bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost.")
-    if any(one.method in (EIGHT_BITS, PURE_8) for one in shown):
-        notes.append("8-bit: Adam's moments in 8 bits, by torchao; not exact.")
+    notes += [text for methods, text in _EXPLAINED.items() if any(one.method in methods for one in shown)]
     if (saved := _saved_by_four_bits(ranked)) < _LITTLE:
         notes.append(
             f"QLoRA: 4 bits save {100 * max(0, saved):.0f} % of the frozen weights: experts are no torch.nn.Linear."
@@ -237,11 +236,9 @@ def as_csv(question: Question, ranked: list[Candidate]) -> str:
 
     rows = []
     for one in ranked:
-        row: dict[str, Any] = {}
-        for name, value in _entry(one).items():
-            ends = value if isinstance(value, dict) else {}
-            row |= {f"{name}_{end}": number for end, number in ends.items()} or {name: value}
-        rows.append(row)
+        figures = {name: found if isinstance(found, dict) else {"": found} for name, found in _entry(one).items()}
+        ends = [(f"{name}_{end}".rstrip("_"), value) for name, own in figures.items() for end, value in own.items()]
+        rows.append(dict(ends))
     return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
 
 

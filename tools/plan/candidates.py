@@ -35,10 +35,15 @@ EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights,
 PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
 RUNG, _RUNG_NAME = "rung 12", "12_documents"
-# By method the strategies that it is ranked with.
-_WITH_ADAPTERS = ("", "ddp", "full_shard", "zero2", "zero3")
-_RANKED_WITH = dict.fromkeys(ADAPTERS, _WITH_ADAPTERS) | {EIGHT_BITS: ("", "ddp", "full_shard", "shard_grad_op")}
-_RANKED_WITH |= {RUNG: ("", "full_shard", "zero2"), PURE: ("", "ddp"), PURE_8: ("", "ddp")}
+# By method the configurations that it is ranked with, and its settings.
+_SHARDED, _MOMENTS = ("", "ddp", "full_shard", "zero2", "zero3"), {"optimizer": "adamw_torch_8bit"}
+_METHODS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    **{one: (_SHARDED, {"method": one.lower(), "lora_rank": ADAPTER_RANK}) for one in ADAPTERS},
+    EIGHT_BITS: (("", "ddp", "full_shard", "shard_grad_op"), _MOMENTS),
+    PURE: (("", "ddp"), {"weights": "bf16"}),
+    PURE_8: (("", "ddp"), {"weights": "bf16"} | _MOMENTS),
+    RUNG: (("", "full_shard", "zero2"), {"rung": _RUNG_NAME}),
+}
 # Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
 _MOST_TOKENS = 131_072  # in a micro-batch of several rows; more would be no faster
@@ -155,16 +160,12 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
 
     Raises InputError if the job would refuse a configuration of one's own.
     """
-    ways = [*product(_micro_batches(question), (False, True), methods)]
-    if RUNG in methods:  # on one node; compiled blocks are not simulated with checkpointing, and take seconds each
-        shown = [] if question.nodes > 1 or question.long else _micro_batches(question)[::2]
-        ways = [way for way in ways if way[0] in shown and not way[1]]
     for launcher, names in _launchers(question):
         for name in names:
             if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
                 continue  # its two replicas would leave no ranks to share among
             accepted, refused = [], None
-            for way in (way for way in ways if name in _ranked_with(way[-1], question.gpus, name)):
+            for way in _ways(question, name, methods):
                 try:
                     accepted.append(_candidate(question, launcher, name, *way))
                 except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
@@ -174,9 +175,15 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
             yield from accepted
 
 
-def _ranked_with(method: str, gpus: int, name: str) -> tuple[str, ...]:
-    """The configurations of a method: `name` for all that have no list. Rung 12 needs no library on one GPU."""
-    return ("",) if method == RUNG and gpus == 1 else _RANKED_WITH.get(method, (name,))
+def _ways(question: Question, name: str, methods: Sequence[str]) -> list[tuple[int, bool, str]]:
+    """Rows of a micro-batch, checkpointing, method."""
+    every = _micro_batches(question)
+    if RUNG in methods:  # on one node; compiled blocks are not simulated with checkpointing, and take seconds each
+        library = question.gpus > 1 or not name
+        shown = library and question.nodes == 1 and not question.long and name in _METHODS[RUNG][0]
+        return [(rows, False, RUNG) for rows in every[::2] if shown]
+    ways = product(every, (False, True), methods)
+    return [way for way in ways if not way[-1] or name in _METHODS[way[-1]][0]]
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
@@ -244,25 +251,23 @@ def _candidate(
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
-    config, fsdp = dict(shipped), of_fsdp and shipped.get("fsdp", True)
+    config = dict(shipped)
     accumulation, optimizer_steps = question.split(micro_batch)
     settings = question.settings(optimizer_steps * question.gpus * micro_batch * accumulation)
     settings |= {"batch_size": micro_batch, "grad_acc": accumulation, "max_steps": optimizer_steps}
     settings |= {"fp16": question.precision == "fp16", "bf16": question.precision == "bf16"}
-    if fsdp and not own and not question.model.startswith("bloom"):
-        config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
-    if fsdp and checkpointing:
-        config["activation_checkpointing"] = config.get("activation_checkpointing") or True
-    elif checkpointing:  # under FSDP the configuration says it: settings/fsdp_config.py
+    if of_fsdp and shipped.get("fsdp", True):
+        if not own and not question.model.startswith("bloom"):
+            config.pop("transformer_layer_cls_to_wrap", None)  # then the library names the blocks
+        if checkpointing:  # the configuration says it: settings/fsdp_config.py
+            config["activation_checkpointing"] = config.get("activation_checkpointing") or True
+    elif checkpointing:
         settings["gradient_checkpointing"] = True
-    if method in ADAPTERS:
-        settings |= {"method": method.lower(), "lora_rank": ADAPTER_RANK}
-    elif method == RUNG:
+    if method == RUNG:
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
-        settings |= {"rung": _RUNG_NAME, "train_size": min(SQUAD_EXAMPLES, ceil(examples))}
-    elif method:
-        settings |= {"weights": "bf16"} if method in (PURE, PURE_8) else {}
-        settings |= {"optimizer": "adamw_torch_8bit"} if method in (EIGHT_BITS, PURE_8) else {}
+        settings["train_size"] = min(SQUAD_EXAMPLES, ceil(examples))
+    if method:
+        settings |= _METHODS[method][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
     given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if method == RUNG else launcher)
@@ -276,10 +281,10 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    strategy = (
-        f"{method} {strategy}" if method in (*ADAPTERS, RUNG) else ", ".join([strategy, *[method] * bool(method)])
-    )
-    if config != shipped:
-        return Candidate(strategy, workload, settings, launcher, "planned.json", config=config, method=method)
-    argument = str(path) if own else argument * bool(name)
-    return Candidate(strategy, workload, settings, launcher, argument, method=method)
+    if method in (*ADAPTERS, RUNG):
+        strategy = f"{method} {strategy}"
+    elif method:
+        strategy += f", {method}"
+    written = config if config != shipped else None
+    argument = "planned.json" if written else str(path) if own else argument * bool(name)
+    return Candidate(strategy, workload, settings, launcher, argument, config=written, method=method)

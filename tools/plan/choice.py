@@ -1,7 +1,7 @@
 """The closing task: what the planner says of its cards (choose/cards.py), and the form of a group (choose/form.md)."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ from tools.tables.table import Table as AskedTable
 from workshop.record.printable import markdown
 
 FORM = ROOT / "choose" / "form.md"
-_UNREAD = "first name the strategy or the run"
 
 
 def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:
@@ -34,11 +33,7 @@ _COLUMNS = {
     "States (MiB)": OF_ONE_RUN["states_mib"],
     "Step time (ms)": OF_ONE_RUN["step_time_ms"],
 }
-
-
-def question_of(card: Card) -> Question:
-    told = {} if card.fabric_gb_per_s is None else {"fabric_gb_per_s": card.fabric_gb_per_s}
-    return Question(card.model, card.gpus, card.nodes, card.gpu, node_gib=card.node_gib, **told)
+_UNREAD = {title: Cell("first name the strategy or the run", None, one) for title, one in _COLUMNS.items()}
 
 
 @cache
@@ -48,7 +43,9 @@ def _ranked(question: Question) -> list[Candidate]:
 
 def strategies(card: Card) -> dict[str, Candidate]:
     """The best candidate of each strategy, by the planner's names, as `plan model --all` shows them."""
-    return {one.strategy: one for one in _ranked(question_of(card))}
+    told = {} if card.fabric_gb_per_s is None else {"fabric_gb_per_s": card.fabric_gb_per_s}
+    question = Question(card.model, card.gpus, card.nodes, card.gpu, node_gib=card.node_gib, **told)
+    return {one.strategy: one for one in _ranked(question)}
 
 
 def _figures(card: Card, one: Candidate) -> dict[str, float]:
@@ -115,10 +112,10 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
         raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
     card, known, found = CARDS[int(number[1]) - 1], definitions(), []
     for copy in copies:
-        definition, used = known[copy.number], {}
-        for label, chosen, *_ in copy.rows:
-            used[label] = {} if is_blank(chosen) else _expected(copy, card, chosen.strip("` "), runs)
-        cells = [[_cell(title, used.get(row[0])) for title in definition.header] for row in definition.rows]
+        definition, chosen = known[copy.number], {label: one.strip("` ") for label, one, *_ in copy.rows}
+        expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
+        rows = [expected.get(label, _UNREAD) for label, *_ in definition.rows]
+        cells = [[row.get(title) for title in definition.header] for row in rows]  # labels and predictions have none
         notes, tolerance_percent = [], 0
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
             notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
@@ -126,7 +123,7 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
     return found
 
 
-def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> Mapping[str, Cell]:
+def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
     """By column what is right for the strategy, or for the run in the folder of this name."""
     if "Strategy" in copy.header:
         if not (one := strategies(card).get(chosen)) or one.error:
@@ -139,12 +136,6 @@ def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> Mapping[
         raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
     own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
     return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
-
-
-def _cell(title: str, expected: Mapping[str, Cell] | None) -> Cell | None:
-    if title not in _COLUMNS:
-        return None  # a label, or a prediction
-    return (expected or {}).get(title) or Cell(_UNREAD, None, _COLUMNS[title])
 
 
 def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:

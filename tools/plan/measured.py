@@ -59,7 +59,7 @@ class Case:
         return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
 
     def error_percent(self, metric: str) -> float:
-        return self.predicted.ranges[metric].error_percent(self.measured[metric])
+        return 100 * (self.predicted.ranges[metric].expected / self.measured[metric] - 1)
 
     def with_prediction(self, fitted: Fitted) -> Self:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted), fitted=fitted)
@@ -179,7 +179,8 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     if len(found) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work, targets = zip(*found, strict=True)
-    arrays = {name: np.array([float(one[name]) for one in work]) for name in work[0]}
+    names = dict.fromkeys(name for one in work for name in one)
+    arrays = {name: np.array([float(one.get(name, 0)) for one in work]) for name in names}
 
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)

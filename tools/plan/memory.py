@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from tools.plan.constants import FORMULAS, CudaContext
+from tools.plan.constants import CudaContext
 from tools.plan.workload import Strategy, Workload
 
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
@@ -34,9 +34,7 @@ Terms = dict[str, float]
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     """The terms of the moment at which most is allocated on the fullest rank; their sum is the peak."""
-    of_method = {"zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
-    moments = of_method.get(strategy.method, _replicated)(step, strategy)
-    fullest = max(moments, key=lambda terms: sum(terms.values()))
+    fullest = max(_MOMENTS[strategy.method](step, strategy), key=lambda terms: sum(terms.values()))
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
@@ -153,9 +151,10 @@ def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     on_gpu = 1 - strategy.share_on_cpu
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
-    # grad_partitions_flat_buffer: lies where the optimizer does. With a ratio (part of the optimizer on each) the fp32
-    # gradients of the GPU's part were measured beside it.
-    fixed["gradients"] = width * parameters / shards * (on_gpu > 0) + 4 * parameters / shards * on_gpu * (on_gpu < 1)
+    # grad_partitions_flat_buffer: lies where the optimizer does.
+    fixed["gradients"] = width * parameters / shards if on_gpu else 0
+    if 0 < on_gpu < 1:  # the fp32 gradients of the GPU's part were measured beside it
+        fixed["gradients"] += 4 * parameters / shards * on_gpu
     return [{**fixed, "activations": _activations(step)}]
 
 
@@ -187,12 +186,17 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     return moments
 
 
+# By method the moments at which most can be allocated.
+_MOMENTS = {"none": _replicated, "ddp": _replicated, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12}
+_MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
+
+
 # ---- beside the allocated tensors ----
 
 
 def reserve_kind(workload: Workload, step: dict[str, Any]) -> str:
     """By what the gaps are predicted: "replayed", or else the family, whose runs they are fitted to."""
-    alone = workload.strategy.method == "none" and not workload.layout and not workload.dynamic_padding
+    alone = workload.plain and not workload.dynamic_padding
     return "replayed" if alone and "gaps" in step else workload.family
 
 
@@ -205,35 +209,33 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """
     strategy = workload.strategy
     terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
-    activations = terms.get("activations", 0)
-    work = dict.fromkeys((*FORMULAS["reserved_mib"], "replayed"), 0.0) | {"allocated": sum(terms.values())}
+    several, activations = strategy.accumulation > 1, terms.get("activations", 0)
     if reserve_kind(workload, step) == "replayed":
-        return work | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
-    if workload.shape.get("compile"):
-        work["compiled"] = activations
-    elif strategy.accumulation > 1:
-        work["accumulated"] = activations
+        found = {"replayed": step["gaps"]["added" if several else "once"] / MIB}
     else:
-        work["autocast" if workload.shape["engine"] == "autocast" else "activations"] = activations
-    if workload.dynamic_padding:  # fitted to the one configuration that was measured, rung 3; left out in no check
-        work["changing"] = activations
-    of_family = {"zero": _zero_gaps, "fsdp": _fsdp_gaps}.get(workload.family, _replicated_gaps)
-    return work | of_family(strategy, step, activations)
+        of_one = "autocast" if workload.shape["engine"] == "autocast" else "activations"
+        kind = "compiled" if workload.shape.get("compile") else "accumulated" if several else of_one
+        found = {kind: activations}
+        if workload.dynamic_padding:  # fitted to the one configuration that was measured, rung 3; left out in no check
+            found["changing"] = activations
+        found |= _GAPS[strategy.method](strategy, step, activations)
+    return found | {"allocated": sum(terms.values())}
 
 
 def _replicated_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
     return {strategy.method: 2 * trained(step)["parameters"] / MIB}
 
 
-def _zero_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    method, width, parameters = strategy.method, strategy.width, trained(step)["parameters"]
-    # The first step makes them; at most all of what was freed before cannot hold them.
-    moments = 8 * parameters / strategy.shards * (1 - strategy.share_on_cpu) / MIB
-    found = {"new_states": min(moments, activations), "streams": 1.0}
-    found[method] = width * parameters / MIB / (strategy.shards if method in ("zero1", "zero2") else 1)
-    if method == "zero2":
-        found["largest"] = width * trained(step)["largest_parameter"] / MIB
-    return found | (_gathered_gaps(strategy, step) if method == "zero3" else {})
+def _zero012_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
+    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB / strategy.shards}
+    if strategy.method == "zero2":
+        found["largest"] = strategy.width * trained(step)["largest_parameter"] / MIB
+    return found | _deepspeed_gaps(strategy, step, activations)
+
+
+def _zero3_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
+    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB}
+    return found | _deepspeed_gaps(strategy, step, activations) | _gathered_gaps(strategy, step)
 
 
 def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
@@ -242,11 +244,20 @@ def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, 
     return found | _gathered_gaps(strategy, step)
 
 
+def _deepspeed_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
+    # The first step makes the moments; at most all of what was freed before cannot hold them.
+    moments = 8 * trained(step)["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    return {"new_states": min(moments, activations), "streams": 1.0}
+
+
 def _gathered_gaps(strategy: Strategy, step: dict[str, Any]) -> dict[str, float]:
     """Blocks and single parameters that come and go."""
-    width = strategy.width
-    blocks = weight_bytes(step, width, of_block=True) / MIB
-    return {"blocks": blocks, "largest": width * step["largest_parameter"] / MIB}
+    blocks = weight_bytes(step, strategy.width, of_block=True) / MIB
+    return {"blocks": blocks, "largest": strategy.width * step["largest_parameter"] / MIB}
+
+
+_GAPS = {"none": _replicated_gaps, "ddp": _replicated_gaps, "zero3": _zero3_gaps}
+_GAPS |= dict.fromkeys(("zero0", "zero1", "zero2"), _zero012_gaps) | dict.fromkeys(("fsdp1", "fsdp2"), _fsdp_gaps)
 
 
 def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
@@ -284,21 +295,18 @@ def _context_groups(workload: Workload) -> tuple[str, str, str]:
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
     strategy, ranks = workload.strategy, workload.ranks_per_node
-    found = dict.fromkeys(FORMULAS["cpu_mib"], 0.0) | {"processes": ranks}
-    found["saved"] = saved_bytes(workload) * parameters / MIB
+    found: dict[str, float] = {"processes": ranks}
     if strategy.world_size > 1 or workload.family == "fsdp":  # FSDP opens NCCL's group on one GPU, too
         found["several"] = ranks
-    if workload.compiles:
-        found |= {"compilers": ranks, "workers": ranks * workload.data_workers}
-    copies = strategy.world_size / strategy.shards
-    states = parameters / MIB * copies / workload.nodes * strategy.share_on_cpu
-    if workload.family == "fsdp":
-        return found | {"fsdp_offload": states}
     if workload.family == "zero":
         found["deepspeed"] = ranks
-        offload = {"zero1": "zero_offload", "zero2": "zero_offload", "zero3": "zero3_offload"}.get(strategy.method)
-        return found | ({offload: states} if offload else {})
-    return found
+    if workload.compiles:
+        found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
+    if strategy.share_on_cpu:
+        offload = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero3": "zero3"}.get(strategy.method, "zero")
+        copies = strategy.world_size / strategy.shards
+        found[f"{offload}_offload"] = parameters / MIB * copies / workload.nodes * strategy.share_on_cpu
+    return found | {"saved": saved_bytes(workload) * parameters / MIB}
 
 
 def saved_bytes(workload: Workload) -> float:

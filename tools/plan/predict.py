@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple, Self
 
 from tools.plan import constants, memory, timing
@@ -21,6 +22,8 @@ MEASURED_LENGTH, MEASURED_GPUS, MEASURED_PARAMETERS = 4_096, 4, 8.2e9
 _TIE = 0.03  # a difference between predicted times that says nothing
 # Mean errors in documents/PLANNER.md: of a step on cards that we ran; of other projects' tables.
 SAME_HOST_ERROR, OTHER_CARD_ERROR = 0.1, 0.2
+# SLURM tells a job so long before its limit that it ends: #SBATCH --signal of the launchers.
+_NOTICE_MIN = 2
 # Of a table: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
     ("allocated (MiB)", "peak_allocated_mib", 1, 0),
@@ -52,9 +55,6 @@ class Range(NamedTuple):
     def per(self, amount: float) -> Self:
         """The amount divided by this range: a longer time is a lower speed."""
         return Range(*(amount / value for value in reversed(self)))
-
-    def error_percent(self, measured: float) -> float:
-        return 100 * (self.expected / measured - 1)
 
     def holds(self, measured: float) -> bool:
         return self.least <= measured <= self.largest
@@ -116,6 +116,11 @@ class Prediction:
         return min(self.gpu.node_gib, max(cpu.largest, cpu.expected + self.loading_mib) / 1024)
 
     @property
+    def limit_min(self) -> int:
+        """The time limit that a job needs by the largest prediction, with SLURM's notice before it."""
+        return ceil(self.ranges["total_runtime_s"].largest / 60) + _NOTICE_MIN
+
+    @property
     def limit(self) -> str:
         """The memory that is too small: "GPU", "CPU" or ""."""
         if self.needed_mib > self.gpu.memory_mib:
@@ -132,11 +137,11 @@ class Prediction:
     @property
     def reason(self) -> str:
         """The verdict, and which memory is too small."""
-        needs = {
-            "GPU": f": needs {self.needed_mib:,.0f} of {self.gpu.memory_mib:,} MiB",
-            "CPU": f": needs {self.least_cpu_gib:,.0f} of a node's {self.gpu.node_gib:,.0f} GiB",
-        }
-        return self.verdict + needs.get(self.limit, "")
+        if self.limit == "GPU":
+            return f"{self.verdict}: needs {self.needed_mib:,.0f} of {self.gpu.memory_mib:,} MiB"
+        if self.limit == "CPU":
+            return f"{self.verdict}: needs {self.least_cpu_gib:,.0f} of a node's {self.gpu.node_gib:,.0f} GiB"
+        return self.verdict
 
     @property
     def extrapolates(self) -> list[str]:
@@ -185,15 +190,13 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         return interval(formula, total(work, fitted.constants[formula]))
 
     error = ALLOCATED_ERROR_PERCENT / 100
-    # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
-    # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first rank,
-    # and both of each BLOOM, took what is expected.
-    late_mib = (
-        workload.strategy.weight_bytes * memory.trained(step)["parameters"] / MIB
-        if "ddp_bucket_mib" in workload.shape
-        else 0
-    )
-    allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error) + late_mib)
+    allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error))
+    if "ddp_bucket_mib" in workload.shape:
+        # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
+        # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first
+        # rank, and both of each BLOOM, took what is expected.
+        late_mib = workload.strategy.weight_bytes * parameters / MIB
+        allocated = allocated._replace(largest=allocated.largest + late_mib)
     held = computed("reserved_mib", memory.reserved_work(workload, step))
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
     context = memory.cuda_context(fitted.cuda_context, workload)

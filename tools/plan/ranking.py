@@ -11,7 +11,7 @@ from tools.plan.predict import first_choice, predict
 from tools.plan.simulate import is_known, prepare
 from workshop.settings.model_file import model_file, most_positions
 
-KEPT_LENGTHS = (512,)
+KEPT_LENGTHS = (512,)  # of rows; questions about shipped models are answered without a simulation
 
 
 def rank(question: Question) -> list[Candidate]:
@@ -55,7 +55,7 @@ def _with_prediction(one: Candidate, gpu: Gpu) -> Candidate:
         return replace(one, error=str(error))
 
 
-def shapes_of(model: str, length: int = KEPT_LENGTHS[0]) -> list[dict[str, Any]]:
+def shapes_of(model: str, length: int) -> list[dict[str, Any]]:
     """What a usual question about the model has to simulate, on one GPU or several."""
     if (most_positions(model_file(model)) or length) < length:
         return []

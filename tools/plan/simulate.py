@@ -1,10 +1,9 @@
 """Simulated steps: kept ones, remembered ones, others from processes of their own, which need PyTorch.
 
-steps.json.xz holds the steps of all lines of the exercises' lists, of the reference runs, and of `plan model NAME` for
+steps.txt.xz holds the steps of all lines of the exercises' lists, of the reference runs, and of `plan model NAME` for
 the shipped models: these are planned at once and without PyTorch. `python -m tools plan fit` simulates those that are
-missing, and all after a change of the code or of a library.
-What is simulated for another question is remembered in ~/.cache/shardlab, as long as the code and the libraries stay
-the same.
+missing, and all after a new _VERSION. What is simulated for another question is remembered in ~/.cache/shardlab, as
+long as code and libraries stay the same. Both have on a line a shape, a tab, and what it needs.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from functools import cache
 from importlib.metadata import version
@@ -27,16 +26,18 @@ from tools.errors import InputError
 from tools.tables.repository import ROOT
 from workshop.settings.model_file import model_path
 
-FILE = Path(__file__).with_name("steps.json.xz")
-# Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
-_PART = ("peak_bytes", "peak_with_gradients_bytes", "gradient_bytes")
+# Of the figures. Raise it where a change of the simulation or of a library changes one, then run `plan fit`: a test
+# simulates some steps of the file and compares them (tests/tools/plan/test_accuracy.py).
+_VERSION = 1
+FILE = Path(__file__).with_name("steps.txt.xz")
 # What a remembered step depends on.
 _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training/models.py", "custom_model/model.py")
-_BY, _TIGHT = "code", (",", ":")  # the key of the digest in the file; as short as JSON gets
+# Of workshop.simulate.tensor_bytes.Part, what memory.py reads.
+_PEAK, _WITH_GRADIENTS, _GRADIENTS = "peak_bytes", "peak_with_gradients_bytes", "gradient_bytes"
 
 Shape = dict[str, Any]
 Step = dict[str, Any]
-_known: dict[str, Step] = {}  # by this process; one that cannot be simulated has an `error`
+_known: dict[str, str] = {}  # packed, by this process; one that cannot be simulated has an `error`
 
 
 def key(shape: Shape) -> str:
@@ -48,32 +49,29 @@ def key(shape: Shape) -> str:
 def prepare(shapes: list[Shape]) -> list[Shape]:
     """Simulate all of these shapes at once that are neither kept nor remembered. Returns those that cannot be.
 
-    Raises InputError if PyTorch is not installed.
+    An interrupted call goes on where it ended. Raises InputError if PyTorch is not installed.
     """
-    missing = {}
-    for name, shape in {key(shape): shape for shape in shapes if key(shape) not in _known}.items():
-        if step := _kept().get(name) or _remembered().get(_with_model(shape)):
-            _known[name] = _unpacked(step)
-        else:
-            missing[name] = shape
+    missing = {key(shape): shape for shape in shapes if not is_known(shape)}
     if missing:
         with closing(simulate(list(missing.values()))) as found:  # after an error, too, before it is printed
             for (name, shape), step in zip(missing.items(), found, strict=True):
-                packed = _packed(step)
-                _known[name] = _unpacked(json.loads(packed))
-                _remember(_with_model(shape), packed)
-    return [shape for shape in shapes if "error" in _known[key(shape)]]
+                _known[name] = _packed(step)
+                _remember(f"{_with_model(shape)}\t{_known[name]}\n")
+    return [shape for shape in shapes if _known[key(shape)].startswith('{"error"')]
 
 
 def is_known(shape: Shape) -> bool:
     """Whether it need not be simulated."""
-    return key(shape) in _known or key(shape) in _kept() or _with_model(shape) in _remembered()
+    name = key(shape)
+    if name not in _known and (step := _kept().get(name) or _remembered().get(_with_model(shape))):
+        _known[name] = step
+    return name in _known
 
 
 def step_of(shape: Shape) -> Step:
     """The simulated step. Raises InputError for a shape that cannot be simulated, as of an unknown model."""
     prepare([shape])
-    step = _known[key(shape)]
+    step = _unpacked(_known[key(shape)])
     if "error" in step:
         raise InputError(step["error"])
     return step
@@ -102,55 +100,55 @@ def simulate(shapes: list[Shape]) -> Iterator[Step]:
                     os.killpg(process.pid, signal.SIGKILL)  # also those that it has started
 
 
+def _packed(step: Step) -> str:
+    """As JSON, of the parts the differences, which are mostly equal or 0: lzma makes a thirtieth of it."""
+    if "error" not in step:
+        rows = [[part[_PEAK], part[_WITH_GRADIENTS] - part[_PEAK], part[_GRADIENTS]] for part in step["parts"]]
+        columns = [[new - old for old, new in pairwise([0, *column])] for column in zip(*rows, strict=True)]
+        step = step | {"parts": columns}
+    return json.dumps(step, separators=(",", ":"))
+
+
 @cache
-def _kept() -> dict[str, Step]:
-    return json.loads(lzma.decompress(FILE.read_bytes()))
+def _unpacked(packed: str) -> Step:
+    step = json.loads(packed)
+    if "error" not in step:
+        rows = zip(*map(accumulate, step["parts"]), strict=True)
+        parts = [{_PEAK: peak, _WITH_GRADIENTS: peak + more, _GRADIENTS: ready} for peak, more, ready in rows]
+        step = step | {"parts": parts}
+    return step
+
+
+# ---- in files ----
+
+
+@cache
+def _kept() -> dict[str, str]:
+    made, *lines = lzma.decompress(FILE.read_bytes()).decode().splitlines()
+    return _by_shape(lines) if made == str(_VERSION) else {}
 
 
 def keep(shapes: list[Shape]) -> None:
     """Simulate what the file lacks of these shapes, and write it anew with them alone."""
-    wanted = {key(shape): shape for shape in shapes}
-    old = _kept() if _kept().get(_BY) == code_digest() else {}
-    missing = {name: shape for name, shape in wanted.items() if name not in old}
-    found = {name: json.dumps(old[name], separators=_TIGHT) for name in wanted if name in old}
-    found |= zip(missing, map(_packed, simulate(list(missing.values()))), strict=True)
-    lines = ",\n".join(f"{json.dumps(name)}: {step}" for name, step in sorted(found.items()))
-    FILE.write_bytes(lzma.compress(f"{{{json.dumps(_BY)}: {json.dumps(code_digest())},\n{lines}\n}}\n".encode()))
+    prepare(shapes)
+    lines = sorted({f"{key(shape)}\t{_known[key(shape)]}" for shape in shapes})
+    text = "\n".join([str(_VERSION), *lines, ""])
+    FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     _kept.cache_clear()
-    _known.clear()
 
 
-def _packed(step: Step) -> str:
-    """As JSON, of the parts the differences, which are mostly equal: lzma makes a fifth of it."""
-    if "error" not in step:
-        columns = {name: [0, *(part[name] for part in step["parts"])] for name in _PART}
-        step = step | {"parts": {name: [new - old for old, new in pairwise(one)] for name, one in columns.items()}}
-    return json.dumps(step, separators=_TIGHT)
-
-
-def _unpacked(step: Step) -> Step:
-    if "error" in step:
-        return step
-    rows = zip(*map(accumulate, step["parts"].values()), strict=True)
-    return step | {"parts": [dict(zip(step["parts"], row, strict=True)) for row in rows]}
-
-
-# ---- remembered between questions ----
-
-
-@cache
-def code_digest() -> str:
-    """Of what a simulated step depends on: our code and the libraries."""
-    files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
-    text = b"".join(path.read_bytes() for path in files)
-    libraries = [version(name) for name in ("torch", "transformers", "peft")]
-    return hashlib.sha256(text + json.dumps([libraries, _PART]).encode()).hexdigest()[:16]
+def _by_shape(lines: Iterable[str]) -> dict[str, str]:
+    return dict(line.split("\t") for line in lines)
 
 
 @cache
 def cache_file() -> Path:
+    """Its name has a digest: who works on the simulation is not answered by what the code was a minute ago."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return folder / "shardlab" / f"steps-{code_digest()}.jsonl"
+    files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
+    libraries = [version(name) for name in ("torch", "transformers", "peft")]
+    text = b"".join(path.read_bytes() for path in files) + json.dumps([libraries, _VERSION]).encode()
+    return folder / "shardlab" / f"steps-{hashlib.sha256(text).hexdigest()[:16]}.txt"
 
 
 def _with_model(shape: Shape) -> str:
@@ -160,15 +158,15 @@ def _with_model(shape: Shape) -> str:
 
 
 @cache
-def _remembered() -> dict[str, Step]:
+def _remembered() -> dict[str, str]:
     try:
-        return dict(json.loads(line) for line in cache_file().read_text().splitlines())
+        return _by_shape(cache_file().read_text().splitlines())
     except (OSError, ValueError, ImportError):  # none yet, or another question was cut off in the middle of a line
         return {}
 
 
-def _remember(name: str, packed: str) -> None:
+def _remember(line: str) -> None:
     with suppress(OSError, ImportError):
         cache_file().parent.mkdir(parents=True, exist_ok=True)
         with cache_file().open("a") as file:
-            file.write(f"[{json.dumps(name)}, {packed}]\n")
+            file.write(line)

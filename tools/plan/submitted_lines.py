@@ -84,7 +84,22 @@ def predictions_of(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float
 def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
     """For each line a sentence before it is queued, and whether it may fit. Raises InputError as _prepare."""
     _prepare(lines, gpu)
-    return [_fit(line, gpu) for line in lines]
+    found = []
+    for line in lines:
+        try:
+            one, why = prediction_of(line, gpu), NOT_SIMULATED
+        except InputError as error:
+            one, why = None, str(error)
+        found.append((_needs(one), one.verdict != "does not fit") if one else (f"not planned: {why}", True))
+    return found
+
+
+def _needs(found: Prediction) -> str:
+    return (
+        f"{found.verdict}: needs {found.needed_mib:,.0f} of {found.gpu.memory_mib:,} MiB, "
+        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, "
+        f"about {found.ranges['total_runtime_s'].expected / 60:.1f} min"
+    )
 
 
 def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
@@ -94,21 +109,6 @@ def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
             holds = f"a node of {gpu.driver_name} holds {most}; expected at most {most}, and more --nodes"
             raise InputError(f"{line.place}: --gpus-per-node={count}: {holds}")
     prepare(shapes_of(lines))
-
-
-def _fit(line: Submission, gpu: Gpu) -> tuple[str, bool]:
-    try:
-        found = prediction_of(line, gpu)
-    except InputError as error:
-        return f"not planned: {error}", True
-    if not found:
-        return f"not planned: {NOT_SIMULATED}", True
-    minutes = found.ranges["total_runtime_s"].expected / 60
-    text = (
-        f"{found.verdict}: needs {found.needed_mib:,.0f} of {found.gpu.memory_mib:,} MiB, "
-        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, about {minutes:.1f} min"
-    )
-    return text, found.verdict != "does not fit"
 
 
 # ---- what they cost ----

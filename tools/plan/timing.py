@@ -47,7 +47,7 @@ def step_time(work: dict[str, Any], constants: Constants) -> StepTime:
     """Args: work: of a step (`work_of`), or an array of each kind for many steps."""
 
     def part(name: str) -> Any:
-        return sum(work[key] * constants[key] for key, term in _TERMS.items() if term.part == name)
+        return sum(work.get(key, 0.0) * constants[key] for key, term in _TERMS.items() if term.part == name)
 
     gpu, host, *others = map(part, ("gpu", "host", "gaps", "network", "offload"))
     p = constants["p"]
@@ -60,10 +60,9 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     Raises InputError if the GPU does not have the run's precision.
     """
     strategy = workload.strategy
-    of_family = {"zero": _of_zero, "fsdp": _of_fsdp}.get(workload.family, _of_trainer)
     in_node, between_nodes = traffic(workload, step)
     moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
-    found = _computed(workload, step, gpu) | of_family(strategy, step, gpu.memory_gb_per_s * 1e9)
+    found = _computed(workload, step, gpu) | _STATES[strategy.method](strategy, step, gpu.memory_gb_per_s * 1e9)
     found["by_hand_steps" if workload.by_hand else "steps"] = 1
     if not workload.data_workers:
         found["rows"] = workload.shape["batch_size"] * strategy.accumulation
@@ -73,7 +72,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         found["cpu_overflow"] = found["cpu_adam"]
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
     found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
-    return dict.fromkeys(_TERMS, 0.0) | found
+    return found
 
 
 def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
@@ -115,7 +114,7 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     return found | {"launches": launches + _DEQUANTIZING * count("launches", "dequantize")}
 
 
-def _of_trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
     updated = trained(step)
     added = _ADDED_BYTES * (strategy.accumulation - 1)
@@ -123,37 +122,52 @@ def _of_trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> d
     return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
 
 
-def _of_zero(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    updated, accumulation = trained(step), strategy.accumulation
-    method, several, on_cpu = strategy.method, strategy.world_size > 1, strategy.share_on_cpu
-    shard, tensors = updated["parameters"] / strategy.shards, updated["parameter_tensors"]
-    added = _ADDED_BYTES * (accumulation - 1)
-    found = {"deepspeed_adam_bytes": (_ADAM_BYTES + added) * shard * (1 - on_cpu) / bandwidth}
-    if method == "zero3":
-        found["zero3_modules"] = step["parameter_modules"] * accumulation * (2 - _kept(strategy, step))
-        found["zero3_gathers"] = (2 * step["parameter_tensors"] + tensors) * accumulation * several
-    elif not on_cpu:
-        found["deepspeed_updates"] = tensors / strategy.shards
-    if method in ("zero1", "zero2"):
-        found["zero_gradients"] = tensors * (1 if method == "zero1" else accumulation)
-    if method == "zero0" and several:
-        found["zero0_gradients"] = tensors
-    if on_cpu:
-        found["cpu_adam"] = shard * on_cpu
-        found["cpu_accumulation"] = shard * (accumulation - 1) * (method == "zero2")
+def _zero0(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    tensors = trained(step)["parameter_tensors"]
+    copied_back = {"zero0_gradients": tensors} if strategy.world_size > 1 else {}
+    return _deepspeed(strategy, step, bandwidth) | copied_back | {"deepspeed_updates": tensors}
+
+
+def _zero12(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    tensors, each = trained(step)["parameter_tensors"], strategy.accumulation if strategy.method == "zero2" else 1
+    found = _deepspeed(strategy, step, bandwidth) | {"zero_gradients": tensors * each}
+    if not strategy.share_on_cpu:
+        return found | {"deepspeed_updates": tensors / strategy.shards}
+    return found | {"cpu_accumulation": (each - 1) * trained(step)["parameters"] / strategy.shards}
+
+
+def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    found = _deepspeed(strategy, step, bandwidth)
+    found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * (2 - _kept(strategy, step))
+    if strategy.world_size > 1:
+        tensors = 2 * step["parameter_tensors"] + trained(step)["parameter_tensors"]
+        found["zero3_gathers"] = tensors * strategy.accumulation
     return found
 
 
-def _of_fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+def _deepspeed(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    """The optimizer's step, on the GPU and on the CPU."""
+    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.share_on_cpu
+    moved = _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
+    found = {"deepspeed_adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
+    return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
+
+
+def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     updated, accumulation = trained(step), strategy.accumulation
     shard = updated["parameters"] / strategy.shards
     gathers = accumulation * (2 if strategy.reshards else 1)
     found = {"fsdp_tensors": step["parameter_tensors"] * gathers, "fsdp_updates": updated["parameter_tensors"]}
     found["gathered_bytes"] = _copied_bytes(strategy, step, gathers) / bandwidth
-    if strategy.share_on_cpu:
-        found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
-        return found | {"fsdp1_offload": shard * (strategy.method == "fsdp1")}
-    return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
+    if not strategy.share_on_cpu:
+        return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
+    found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
+    return found | ({"fsdp1_offload": shard} if strategy.method == "fsdp1" else {})
+
+
+# By method what it does with states beside all forward and backward passes.
+_STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3}
+_STATES |= {"fsdp1": _fsdp, "fsdp2": _fsdp}
 
 
 def _kept(strategy: Strategy, step: dict[str, Any]) -> float:

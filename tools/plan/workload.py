@@ -44,6 +44,8 @@ class Strategy:
     # Whether FSDP frees a block's gathered weights between its forward and its backward pass.
     reshards = property(lambda self: self.config.get("reshard_after_forward", True) in (True, "full_shard"))
 
+    offloads = property(lambda self: self.share_on_cpu > 0 or self.parameters_on_cpu)
+
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the optimizer's states."""
@@ -62,10 +64,6 @@ class Strategy:
     def parameters_on_cpu(self) -> bool:
         in_zero = (self.zero.get("offload_param") or {}).get("device") == "cpu"
         return in_zero or bool(self.config.get("cpu_offload"))
-
-    @property
-    def offloads(self) -> bool:
-        return self.share_on_cpu > 0 or self.parameters_on_cpu
 
     @property
     def pinned(self) -> bool:

@@ -142,12 +142,12 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
         if message["role"] != "assistant":
             continue  # written with the next answer; after the last answer nothing is learnt
         some = messages[: number + 1]
-        after = write(some)
-        if number:
-            prompt = write(some[:-1], add_generation_prompt=True)
-        else:  # what another first turn of the assistant begins with, too, is the template's own
-            prompt = write([message | {"content": "b" if message["content"].strip().startswith("a") else "a"}])
-        is_kept = not number or after.startswith(prompt) or after.startswith(write(some[:-1]))
+        after, asked = write(some), write(some[:-1]) if number else ""
+        prompt = write(some[:-1], add_generation_prompt=True) if number else ""
+        if prompt == asked:  # no generation prompt: what another answer begins with, too, is the template's own
+            other = message | {"content": "b" if message["content"].strip().startswith("a") else "a"}
+            prompt = write([*some[:-1], other])
+        is_kept = after.startswith(prompt) or after.startswith(asked)
         if not (is_kept and prompt.startswith(before)):
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
@@ -176,10 +176,15 @@ def _tokenised(
     opening = probe[: probe.index(bare[0])]  # `<s>` for Llama, nothing for BLOOM and GPT-2
     whole = ["".join(text for text, _ in parts) for _, parts, _ in texts]
     batch = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    for (at, parts, by_template), encoding in zip(texts, batch.encodings, strict=True):
+    for (at, parts, by_template), text, encoding in zip(texts, whole, batch.encodings, strict=True):
         first = [] if by_template else opening
         ends = [*accumulate(len(text) for text, _ in parts)][:-1]
-        kinds = [PROMPT] * len(first) + [parts[bisect_right(ends, start)][1] for start, _ in encoding.offsets]
+        kinds = [PROMPT] * len(first)
+        for start, end in encoding.offsets:
+            part = bisect_right(ends, start)
+            if part < len(ends) and ends[part] < end:  # a token is of the part that has its first letter
+                part += text[start : ends[part]].isspace() and not text[start:end].isspace()
+            kinds.append(parts[part][1])
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
         excess = max(0, len(ids) + reserved - max_length)
         if 0 < context < excess:

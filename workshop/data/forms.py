@@ -96,7 +96,8 @@ def _may_be_a_mark(key: str, value: Any) -> bool:
     """Return whether a turn's value may say that it is not to be trained on, or in part."""
     if isinstance(value, int | float):  # True and False are numbers, too
         return 0 <= value <= 1
-    return isinstance(value, list | dict) or str(value).lower() in ("true", "false") or bool(ABOUT_TRAINING.search(key))
+    is_said = str(value).lower() in ("true", "false", "yes", "no", "all", "none")
+    return isinstance(value, list | dict) or is_said or bool(ABOUT_TRAINING.search(key))
 
 
 def conversation_of(at: str, row: Row, keys: Keys) -> Row:
@@ -162,6 +163,8 @@ def question_of(at: str, row: Row, keys: Keys) -> Row:
     `note` is the place of a target that is not in its context. A table has `answers` as {"text": [...],
     "answer_start": [...]}.
     """
+    if _is_list_of(str, row.get("answers")):
+        raise InputError(f'{at}: answers: found a list of texts, expected {{"text": a list, "answer_start": a list}}')
     answers = items_of(f"{at}.answers.", row.get("answers"), "text")
     texts = [text_of(place, {"text": text}, "text") for place, text in answers]
     if not texts:  # SQuAD v2.0 marks an unanswerable question so

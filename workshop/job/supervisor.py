@@ -60,6 +60,9 @@ class Supervisor:
 
     def make_run_folder(self) -> Path | None:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
+        if self.command[0] == "deepspeed" and len(os.environ["DEEPSPEED_HOSTS"].split()) < int(os.environ["NNODES"]):
+            nodes = f"EMULATED_NODES={os.environ['NNODES']}: deepspeed gives each node of one host the same GPUs"
+            raise InputError(f"{nodes}; expected sbatch --nodes={os.environ['NNODES']}, or more GPUS_PER_NODE")
         runs = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := os.environ.get("RESUME_RUN"):

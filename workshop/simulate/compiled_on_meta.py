@@ -7,7 +7,6 @@ is fused into kernels and never in memory.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +26,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 from workshop.kernels.fast_models import attention
+from workshop.simulate.fake_cuda import OnCuda
 from workshop.simulate.tensor_bytes import Tracker, allocated_bytes, tensors_of
 
 # Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
@@ -35,7 +35,6 @@ _FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.at
 # So that the bias of sdpa is seen among a block's arguments.
 register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
-Computing = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -61,29 +60,24 @@ def compile_blocks(
     blocks: Sequence[torch.nn.Module],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    computing: Computing,
     tracker: Tracker,
-    autocast: torch.dtype | None = None,
-    ddp_bucket_bytes: int = 0,
-) -> list[CompiledGraph]:
+    autocast: torch.dtype | None,
+    ddp_bucket_bytes: int,
+) -> None:
     """Replace the blocks, which are equal, by stand-ins with compiled blocks' memory use.
 
     Dynamo itself traces one of them. Under DDP it cuts the graph where DDP's buckets end, so that the gradients of a
     bucket are sent while the next ones are computed (torch._dynamo.config.optimize_ddp, on by default). What one part
-    computes and another one reads is in memory, and stays where the backward pass needs it. Returns the graphs of a
-    block, several where DDP cuts it.
+    computes and another one reads is in memory, and stays where the backward pass needs it.
 
     Args:
         args, kwargs: of a call in training, on any device.
-        computing: the context of a forward pass; autocast: None: off.
-        ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
+        autocast: None: off; ddp_bucket_bytes: of DDP's buckets; 0: no DDP.
     """
     graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
-    graphs: list[CompiledGraph] = []
 
     def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> Callable[..., Any]:
-        graphs.append(compile_graph(part, given, computing))
-        return partial(_StandIn.apply, graphs[-1], tracker)
+        return partial(_StandIn.apply, compile_graph(part, given, autocast), tracker)
 
     def run(parameters: list[torch.nn.Parameter], *args: Any, **kwargs: Any) -> Any:
         tensors = [*parameters, *tensors_of((args, kwargs))]
@@ -92,11 +86,10 @@ def compile_blocks(
 
     given = [node.meta["example_value"] for node in graph.graph.find_nodes(op="placeholder")]
     compile_all = DDPOptimizer(ddp_bucket_bytes, compile_part).compile_fn if ddp_bucket_bytes else compile_part
-    with computing():
+    with OnCuda(autocast):
         parts = compile_all(graph, given)
     for block in blocks:
         block.forward = partial(run, list(block.parameters()))
-    return graphs
 
 
 def _traced(
@@ -129,7 +122,9 @@ def _fake(tensor: torch.Tensor) -> torch.Tensor:
     return empty.requires_grad_(tensor.requires_grad)
 
 
-def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], computing: Computing) -> CompiledGraph:
+def compile_graph(
+    function: Callable[..., Any], given: Sequence[torch.Tensor], autocast: torch.dtype | None
+) -> CompiledGraph:
     """Args: function: from tensors like these to a tensor or several, in torch's operations."""
     static = [place for place, one in enumerate(given) if isinstance(one, torch.nn.Parameter)]
     halves: list[Graph] = []
@@ -137,7 +132,7 @@ def compile_graph(function: Callable[..., Any], given: Sequence[torch.Tensor], c
 
     def run(*tensors: torch.Tensor) -> Any:
         nonlocal count
-        with computing():
+        with OnCuda(autocast):
             results = function(*tensors)
         count = len(tree_leaves(results))
         return results

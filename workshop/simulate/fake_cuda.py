@@ -5,7 +5,7 @@ flex_attention has no backward pass there.
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -36,10 +36,13 @@ _WIDE = {
 }
 
 
-class Autocast(TorchFunctionMode):
-    """torch.autocast("cuda", dtype): a weight is cast once per forward pass; the copy lives as long as its users."""
+class OnCuda(ContextDecorator, TorchFunctionMode):
+    """A forward pass with CUDA's attention and dropout, and torch.autocast("cuda", dtype), which is off for None.
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    A weight is cast once per forward pass; the copy lives as long as its users.
+    """
+
+    def __init__(self, dtype: torch.dtype | None) -> None:
         super().__init__()
         self.dtype = dtype
         self.casted: dict[int, torch.Tensor] = {}
@@ -50,10 +53,10 @@ class Autocast(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in _NARROW or func in _WIDE:
+        if self.dtype and (func in _NARROW or func in _WIDE):
             cast = self._narrow if func in _NARROW else _wide
             args, kwargs = tree_map_only(torch.Tensor, cast, (args, kwargs))
-        return func(*args, **kwargs)
+        return _KERNELS.get(func, func)(*args, **kwargs)
 
     def _narrow(self, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dtype != torch.float32:
@@ -143,63 +146,41 @@ _experts.register_autograd(
 
 
 # Of the experts a row meets its own: the rows of all experts together are the positions times the experts of each.
-@register_flop_formula(torch.ops.shardlab.grouped_mm)
-def _experts_flops(rows: torch.Size, weights: torch.Size, out_shape: Any = None, **_: Any) -> int:
-    return 2 * rows[0] * rows[1] * weights[-1]
-
-
-@register_flop_formula(torch.ops.shardlab.grouped_mm_backward)
-def _experts_backward_flops(
-    gradient: torch.Size, rows: torch.Size, weights: torch.Size, out_shape: Any = None, **_: Any
-) -> int:
-    return 4 * rows[0] * rows[1] * weights[-1]
-
-
+_EXPERTS = torch.ops.shardlab.grouped_mm, torch.ops.shardlab.grouped_mm_backward
+register_flop_formula(_EXPERTS[0])(lambda rows, weights, **_: 2 * rows.numel() * weights[-1])
+register_flop_formula(_EXPERTS[1])(lambda gradient, rows, weights, **_: 4 * rows.numel() * weights[-1])
 # No position left out, and as many heads of keys as of queries, as for the other kernels.
-@register_flop_formula(torch.ops.shardlab.flex_attention)
-def _flex_flops(query: torch.Size, key: torch.Size, value: torch.Size, out_shape: Any = None, **_: Any) -> int:
-    return sdpa_flop_count(query, query, query)
+_FLEX = torch.ops.shardlab.flex_attention, torch.ops.shardlab.flex_attention_backward
+register_flop_formula(_FLEX[0])(lambda query, *_, **__: sdpa_flop_count(query, query, query))
+register_flop_formula(_FLEX[1])(lambda gradient, query, *_, **__: sdpa_backward_flop_count(gradient, *[query] * 3))
 
 
-@register_flop_formula(torch.ops.shardlab.flex_attention_backward)
-def _flex_backward_flops(gradient: torch.Size, query: torch.Size, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    return sdpa_backward_flop_count(gradient, query, query, query)
-
-
-class CudaKernels(TorchFunctionMode):
-    """The kernels that CUDA chooses where the meta device would compute step by step."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is functional.scaled_dot_product_attention:
-            return self._attention(*args, **kwargs)
-        if func is functional.dropout:
-            return _dropout(*args, **kwargs)
-        return func(*args, **kwargs)
-
-    def _attention(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        **_: Any,
-    ) -> torch.Tensor:
-        """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
-        if key.shape != query.shape:  # fewer heads of keys: only flash attention's kernel, which keeps the same
-            return _flex(query, key, value)[0]
-        if attn_mask is not None:
-            attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
-        return torch.ops.aten._scaled_dot_product_efficient_attention(
-            query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
-        )[0]
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: Any,
+) -> torch.Tensor:
+    """The memory-efficient kernel, which takes a mask: it keeps its output and a logarithm per query."""
+    if key.shape != query.shape:  # fewer heads of keys: only flash attention's kernel, which keeps the same
+        return _flex(query, key, value)[0]
+    if attn_mask is not None:
+        attn_mask = attn_mask.to(query.dtype).expand(*query.shape[:3], key.shape[2])
+    return torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale
+    )[0]
 
 
 def _dropout(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
     return torch.native_dropout(tensor, p, True)[0] if training and p else tensor
+
+
+# Which CUDA chooses where the meta device would compute step by step.
+_KERNELS = {functional.scaled_dot_product_attention: _attention, functional.dropout: _dropout}
 
 
 def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -28,7 +28,7 @@ from workshop.record.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps
-from workshop.simulate.fake_cuda import HALF, Autocast, CudaKernels, mimic_cuda, use_float8_on_meta
+from workshop.simulate.fake_cuda import HALF, OnCuda, mimic_cuda, use_float8_on_meta
 from workshop.simulate.tensor_bytes import Tracker
 from workshop.training.models import blocks_of, shape_config
 
@@ -103,7 +103,7 @@ def build(shape: StepShape) -> torch.nn.Module:
 def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
     """The model with the shape's switches: checkpointing, the ladder's, adapters."""
     if shape.gradient_checkpointing:
-        again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), _as_on_cuda(shape))}
+        again = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), OnCuda(shape.autocast))}
         model.gradient_checkpointing_enable(again)
     if shape.fast:
         from workshop.kernels import fast_models
@@ -117,7 +117,7 @@ def prepare(model: torch.nn.Module, shape: StepShape) -> torch.nn.Module:
     if shape.loss == _RECOMPUTED:
         head = model.get_output_embeddings()
         head.__class__, head.chunk = LossHead, shape.loss_chunk
-        head.loss_sum = _as_on_cuda(shape)(head.loss_sum)  # also where the backward pass calls it again
+        head.loss_sum = OnCuda(shape.autocast)(head.loss_sum)  # also where the backward pass calls it again
     if shape.adapter_rank:
         adapters = (shape.adapter_rank, shape.adapter_dropout, shape.adapter_targets)
         model = with_adapters(model, *adapters, shape.four_bits, shape.trained)
@@ -220,7 +220,7 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> 
     with _hooks(tracker, model), tracker, mimic_cuda(shape.autocast, shape.loss, shape.fast):
         tracker.begin("forward", "embedding")
         inputs = batch(shape, model.config.model_type)
-        with _as_on_cuda(shape):
+        with OnCuda(shape.autocast):
             if shape.loss == _RECOMPUTED:
                 model.get_output_embeddings().targets = inputs.pop("labels")
                 loss = model(**inputs).logits
@@ -258,19 +258,11 @@ def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tr
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     with mimic_cuda(shape.autocast, shape.loss, shape.fast):
-        with _as_on_cuda(shape):
+        with OnCuda(shape.autocast):
             model(**batch(shape, model.config.model_type))
         hook.remove()
-        bucket_bytes = shape.ddp_bucket_mib << 20
-        compile_blocks(blocks, *calls[0], lambda: _as_on_cuda(shape), tracker, shape.autocast, bucket_bytes)
+        compile_blocks(blocks, *calls[0], tracker, shape.autocast, shape.ddp_bucket_mib << 20)
     return [_micro_batch(model, shape, tracker), *uncompiled]
-
-
-@contextmanager
-def _as_on_cuda(shape: StepShape) -> Iterator[None]:
-    """For a forward pass; with checkpointing the backward pass enters it again for every block."""
-    with CudaKernels(), Autocast(shape.autocast) if shape.autocast else nullcontext():
-        yield
 
 
 @contextmanager

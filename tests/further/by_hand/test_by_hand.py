@@ -4,12 +4,17 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor
 
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
@@ -96,6 +101,13 @@ def test_no_group_of_ranks_ends_a_run_before_its_own_time_out_for_a_hang(runs: P
     assert len(found_s) > 1 or name == "ddp", "no group but the first: nothing was tested"
 
 
+@pytest.mark.parametrize("name", [name for name, (script, *_) in (GPT_RUNS | FOUR_RANKS).items() if script == "fsdp"])
+def test_gpu_holds_one_unit_whole_and_never_the_model(runs: Path, name: str) -> None:
+    """Each rank moved all weights before it kept its part: Qwen2.5-32B's 122 GiB on an H100, for a rank's 15."""
+    (model,), moved = (json.loads((runs / run / "moved.json").read_text()) for run in ("ddp", name))
+    assert sum(moved) == model and 0 < max(moved) < model
+
+
 @pytest.mark.parametrize("name", AS_THE_FORMULA)
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs / name, "by-hand")
@@ -159,11 +171,27 @@ def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:
     assert float(row["Step time (ms)"]) > 0
 
 
-if __name__ == "__main__":  # on ranks: a script of the exercise, and the time-out of each group of ranks
+def noted(move: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
+    """A function that moves a module to a GPU, and notes the parameters that it moves whole: a GPU's double."""
+
+    def noting(module: torch.nn.Module, *given: Any, **named: Any) -> Any:
+        sizes.append(sum(weight.numel() for weight in module.parameters() if not isinstance(weight, DTensor)))
+        return move(module, *given, **named)
+
+    return noting
+
+
+if __name__ == "__main__":  # on ranks: a script of the exercise, the time-out of each group of ranks, and its moves
+    script, moved, undo = importlib.import_module(sys.argv[1]), [], ExitStack()
+    for owner, name in ((torch.nn.Module, "to"), (script, "fully_shard")):
+        if hasattr(owner, name):
+            undo.enter_context(patch.object(owner, name, noted(getattr(owner, name), moved)))
     try:
-        importlib.import_module(sys.argv[1]).main()
+        with undo:
+            script.main()
     finally:  # its end is the process's
         if dist.get_rank() == 0:
             backends = (group._get_backend(torch.device("cpu")) for group in dist.distributed_c10d._world.pg_map)
             time_outs_s = [backend.options._timeout.total_seconds() for backend in backends]
             Path(os.environ["RUN_DIR"], "time_outs.json").write_text(json.dumps(time_outs_s))
+            Path(os.environ["RUN_DIR"], "moved.json").write_text(json.dumps(moved))

@@ -36,6 +36,7 @@ SIZES = {
     "FP16": "false",
 }
 WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "sliding_window": 4096}
+FULL = {"layer_types": ["full_attention", "full_attention"]}  # linear attention takes a minute without its kernel
 FOREIGN: dict[str, dict[str, Any]] = {
     "llama with attention dropout": {"model_type": "llama", "attention_dropout": 0.1},
     "olmo3": {"model_type": "olmo3"} | WINDOW,
@@ -49,6 +50,7 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "cohere": {"model_type": "cohere"},
     "granite without scales": {"model_type": "granite", "attention_multiplier": 0.25},
     "deepseek_v3": {"model_type": "deepseek_v3"},
+    "groups of experts by another name": {"model_type": "bailing_hybrid", "num_hidden_layers": 2} | FULL,
     "stablelm": {"model_type": "stablelm"},
     "minimax": {"model_type": "minimax"},
     "minicpm3": {"model_type": "minicpm3"},

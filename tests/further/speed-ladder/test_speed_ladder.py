@@ -36,18 +36,11 @@ def folder(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     the textbook by DDP in the chapter of FSDP, which knows no rungs, and the top rung.
     """
     folder = tmp_path_factory.mktemp("ladder")
-    for name, model in (("tiny", small("tiny")), ("tiny-llama", small("llama"))):
-        model.save_pretrained(folder / name)
-        TOKENIZER.save_pretrained(folder / name)
-    textbook, llama = (TRAINING | {"MODEL_NAME": str(folder / name)} for name in ("tiny", "tiny-llama"))
-
-    trainings = [
-        training(folder / "textbook", "fsdp", "fsdp_configs/ddp.json", **textbook),
-        training(folder / "llama, textbook", "deepspeed-multi-gpu", "ds_configs/zero2.json", **llama),
-        *(training(folder / name, "speed-ladder", config, **textbook | PACKED) for name, config in SHARDED.items()),
-        training(folder / "llama", "speed-ladder", "../models/full_shard.json", **llama | PACKED),
-    ]
-    ranks.train(trainings)
+    small("tiny").save_pretrained(folder / "tiny")
+    TOKENIZER.save_pretrained(folder / "tiny")
+    own = TRAINING | {"MODEL_NAME": str(folder / "tiny")}
+    packed = [training(folder / name, "speed-ladder", path, **own | PACKED) for name, path in SHARDED.items()]
+    ranks.train([training(folder / "textbook", "fsdp", "fsdp_configs/ddp.json", **own), *packed])
     return folder
 
 
@@ -82,14 +75,6 @@ def test_launcher_trains_on_the_rung_and_configuration_given(launcher: str, conf
     run = launched(folder, f"further/speed-ladder/{launcher}.slurm", config, **own)
     assert losses(run) == pytest.approx(losses(folder / "textbook")[:1], abs=1e-5)
     assert (record(run)["config"], record(run)["settings"]["rung"]) == (Path(config).stem, PACKED["RUNG"])
-
-
-def test_llama_on_the_top_rung_sharded_trains_as_in_the_chapter_of_zero(folder: Path) -> None:
-    """Another family of models, by its name, through two exercises and two ways to shard."""
-    zero = losses(folder / "llama, textbook")
-    assert losses(folder / "llama") == pytest.approx(zero, abs=1e-5)
-    assert zero[-1] < zero[0] - 0.1, "hardly a training"
-    assert record(folder / "llama")["sharding"]["method"] == "fsdp2"
 
 
 def test_peer_trains_on_the_ladder_s_examples_and_targets(folder: Path) -> None:

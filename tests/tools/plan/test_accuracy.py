@@ -48,13 +48,20 @@ def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_
 KEPT = simulate._kept()
 
 
-@pytest.mark.parametrize("words", [('"simple-gpt"',), ('"flex"', '"bloom-560m"', '"compile": true')])
+OF_EACH_KIND = [
+    ('"simple-gpt"',),
+    ('"flex"', '"bloom-560m"', '"compile": true'),
+    ('"four_bits": true', '"half"', '"gemma-3-1b"'),
+]
+
+
+@pytest.mark.parametrize("words", OF_EACH_KIND)
 def test_kept_steps_are_what_the_simulation_says(words: tuple[str, ...]) -> None:
     shape = json.loads(next(name for name in KEPT if all(word in name for word in words)))
     kept = simulate.step_of(shape)
     now = json.loads(json.dumps(step_on_meta.simulate(step_on_meta.StepShape(**shape))))
     parts = [{key: part[key] for key in kept["parts"][0]} for part in now["parts"]]
-    assert now | {"parts": parts} == kept, "expected `python -m tools plan fit` after a change"
+    assert now | {"parts": parts} == kept, "expected a new _VERSION in tools/plan/simulate.py, then `plan fit`"
 
 
 def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:

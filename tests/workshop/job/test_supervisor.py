@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launching import PATH, REPO, only_run, program, tiny_profile
+from tests.launching import PATH, REPO, only_run, program, run, tiny_profile
 from tests.leftovers import leftovers
 from workshop.job.outcome import NO_END, NOT_BEGUN
 
@@ -65,6 +65,15 @@ def finished(folder: Path, training: str, subclass: str = "", **changes: str) ->
 
 def ended(record: dict) -> tuple[str, str]:
     return record["state"], record["reason"]
+
+
+def test_deepspeed_on_emulated_nodes_is_refused_before_there_is_a_run(tmp_path: Path) -> None:
+    """It ended at its start: the hostfile had one node, and each would have been given the same GPUs."""
+    two_nodes = {"NNODES": "2", "DEEPSPEED_HOSTS": "localhost", "LOG_DIR": str(tmp_path / "logs")}
+    command = [sys.executable, "-m", "workshop.job.supervisor", "deepspeed", "train.py"]
+    job = run(*command, code=1, env=tiny_profile() | HANDED | two_nodes)
+    assert job.stderr.startswith("error: EMULATED_NODES=2: deepspeed gives each node of one host the same GPUs;")
+    assert not (tmp_path / "logs").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from workshop.record.errors import InputError
 
 SEVEN = {"parameters": 7_000_000_000, "embedding_parameters": 1_000_000_000, "layers": 30, "hidden_size": 4096}
 SETTINGS = {"batch_size": 4, "grad_acc": 1, "max_length": 512, "fp16": True, "bf16": False}
-MEASURED = REPO / "logs/reference/h200x2/deepspeed-zero3-offload/20261122-051118-p10346"
+MEASURED = max((REPO / "logs/reference/h200x2/deepspeed-zero3-offload").iterdir())
 
 
 def moved(config: str, gpus: int = 2, logit_share: float = 1, **settings: Any) -> dict[str, float]:

@@ -75,7 +75,7 @@ def _small(config: Any, max_length: int) -> Any:
     changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
     if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
         changes["num_key_value_heads"] = changes["num_attention_heads"]
-    changes |= {name: small for name, small in IF_SET.items() if values.get(name)}
+    changes |= {name: small for name, small in IF_SET.items() if getattr(config, name, None)}
     if "qk_rope_head_dim" in values:  # latent attention, which computes head_dim from it
         for sizes in (changes, values):
             sizes.pop("head_dim", None)
@@ -83,7 +83,8 @@ def _small(config: Any, max_length: int) -> Any:
         if isinstance(each, list) and len(each) == config.num_hidden_layers and isinstance(each[0], str):
             kinds = list(dict.fromkeys(each))
             changes[name] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
-    return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)
+    own = {config.attribute_map.get(name, name): value for name, value in changes.items()}
+    return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | own)
 
 
 def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:

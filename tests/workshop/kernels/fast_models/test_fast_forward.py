@@ -107,7 +107,7 @@ def test_packed_examples_logits_are_exact(name: str, attention: str, monkeypatch
 
 
 # How many times as far from fp32 as the library's own bf16, where blocks pass on fp32, or bf16, whose sum loses digits.
-BF16 = {**dict.fromkeys(SIZES, (1, 1)), **dict.fromkeys(FAMILIES, (1.1, 1.2)), "gpt2": (1.1, 3)}
+BF16 = {"tiny": (1, 1), "llama": (1.1, 1.2), "qwen3": (1.1, 1.2), "gpt2": (1.1, 3)}
 
 
 @pytest.mark.parametrize("name", BF16)

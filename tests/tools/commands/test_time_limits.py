@@ -3,9 +3,9 @@
 import pytest
 
 from tests.simulated_here import simulated_here
+from tools.commands.doctor import asked_minutes, minutes
 from tools.plan.gpus import GPUS
 from tools.plan.submitted_lines import predictions_of
-from tools.plan.time_limits import SIGNAL_MINUTES, launcher_minutes, minutes, own_minutes
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.submit.submissions import exercise_files, read
 
@@ -24,5 +24,4 @@ def test_every_line_asks_for_the_time_that_it_may_need_on_an_h200() -> None:
         predictions = predictions_of(lines, GPUS["h200"], SOCKETS_GB_PER_S)
     for line, found in zip(lines, predictions, strict=True):
         if found:
-            needed_min = found.ranges["total_runtime_s"].largest / 60 + SIGNAL_MINUTES
-            assert needed_min <= (own_minutes(line) or launcher_minutes(line, {})), line.place
+            assert found.limit_min <= asked_minutes(line, {})[1], line.place
