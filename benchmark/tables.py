@@ -3,6 +3,7 @@
 import re
 
 from tools.tables.table import Asked, Table, figure, runs
+from workshop.record.printable import counted
 
 
 def cell(experiment: str, column: str) -> Asked:
@@ -11,6 +12,12 @@ def cell(experiment: str, column: str) -> Asked:
     world_size, batch_size, max_length = map(int, sizes)
     where = runs(precision=precision, world_size=world_size, batch_size=batch_size, max_length=max_length)
     return figure(column), where | runs(config=f"zero{stage}")
+
+
+def in_words(experiment: str) -> str:
+    """As a plot names it, its group first: zs0_bf16_gpus2_bs32_sl128 is `bf16, 2 GPUs: stage 0`."""
+    stage, precision, gpus = re.match(r"zs(\d)_(\w+?)_gpus(\d+)", experiment).groups()
+    return f"{precision}, {counted(int(gpus), 'GPU')}: stage {stage}"
 
 
 TABLES = {"17": Table(cell, runs(nodes=1), compares=["precision"])}

@@ -14,6 +14,7 @@ from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, re
 from workshop.settings.settings import Settings
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import find_gpu, load_model
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,  # larger gradients are scaled down to this norm
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
@@ -44,7 +46,7 @@ def main() -> None:
 
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_text(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
 
     trainer = Trainer(
         model=model,
@@ -55,6 +57,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)
     if settings.save != "no":

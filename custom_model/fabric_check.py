@@ -25,7 +25,7 @@ from workshop.job.processes import started
 from workshop.record import nccl_log
 from workshop.record.collectives import bus_factor
 from workshop.record.errors import LogError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 CANNOT_MEASURE, TOO_SLOW = 44, 46
 HEADING = """\

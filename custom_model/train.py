@@ -17,6 +17,7 @@ from workshop.data.load import load_data
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import find_gpu
+from workshop.training.saving import save_apart
 
 # Each block is a unit: gathered before it computes, freed after. Without a policy the whole model would be one unit.
 FSDP = {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_layer_cls_to_wrap": ["SimpleGPTBlock"], "version": 2}
@@ -35,6 +36,7 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,  # larger gradients are scaled down to this norm
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
@@ -63,6 +65,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from custom_model.flops import Shapes
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.configuration import read_rule
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.definitions import blank_tables
+from tools.tables.table import blank_tables
 
 
 def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -> dict[str, dict[str, str]]:

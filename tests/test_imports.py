@@ -14,7 +14,7 @@ from workshop.record.exercises import exercises_with
 
 EXERCISES = [str(folder.relative_to(REPO)) for folder in exercises_with("*.slurm")]
 # Each imports from those after it only.
-TOOLS = ("commands", "page", "plan", "submit", "tables", "logs")
+TOOLS = ("commands", "plan", "submit", "tables", "logs")
 WORKSHOP = ("simulate", "measure", "training", "kernels", "data", "sample", "settings", "record")
 # Makes the import of these packages fail, then imports all modules of the tools.
 WITHOUT_TORCH = """

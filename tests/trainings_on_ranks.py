@@ -221,9 +221,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the libraries print is no answer
 
-    from workshop.training import exit_process
+    from workshop import private_names
 
-    exit_process.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
+    private_names.end_process = sys.exit  # what `atexit` registered is the parent's; before others import it from there
     import cpuinfo
     import deepspeed.runtime.zero.muon.original_muon  # noqa: F401  (all of these: here, not in every fork)
     from transformers import Trainer  # noqa: F401

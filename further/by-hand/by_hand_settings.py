@@ -1,17 +1,10 @@
 """The settings of the three scripts, checked without torch."""
 
-import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.record.errors import InputError
 from workshop.settings.settings import count, setting
-
-
-def launched_script(environ: Mapping[str, str]) -> str:
-    """Return the launcher's first argument; "" without one."""
-    return "".join(shlex.split(environ["LAUNCHER_ARGUMENTS"])[:1])
 
 
 @dataclass(frozen=True, kw_only=True)

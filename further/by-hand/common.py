@@ -11,10 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
+from workshop.private_names import end_process
 from workshop.record.control import Control
-from workshop.settings.settings import configuration
-from workshop.training.deepspeed import ask_cuda_for_free_memory, gradient_clipping
-from workshop.training.exit_process import end_process
+from workshop.settings.configuration import configuration
+from workshop.training.deepspeed import ask_cuda_for_free_memory
 from workshop.training.models import load_model
 
 
@@ -36,13 +36,13 @@ def own_device() -> torch.device:
 
 def fsdp_config(settings: ByHandSettings) -> dict[str, Any]:
     """Return a file of fsdp_configs/ with its defaults."""
-    values = configuration(settings, "fsdp.py", dist.get_world_size()).values
+    values = configuration(settings).values
     return {"replicas": 1, "cpu_offload": False} | values
 
 
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     """Return a file of ds_configs/ with its "auto" values filled in; the script has the optimizer."""
-    config = configuration(settings, "zero.py").values
+    config = configuration(settings).values
     ask_cuda_for_free_memory()
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)
@@ -52,7 +52,7 @@ def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     return config | {
         "train_micro_batch_size_per_gpu": settings.batch_size,
         "gradient_accumulation_steps": settings.grad_acc,
-        "gradient_clipping": gradient_clipping(config),
+        "gradient_clipping": 1.0,
         "fp16": {"enabled": False},
         "bf16": {"enabled": settings.bf16},
         "zero_force_ds_cpu_optimizer": False,  # PyTorch's AdamW runs on the CPU too, without a compiler

@@ -2,19 +2,19 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from by_hand_settings import ByHandSettings, launched_script
+from by_hand_settings import ByHandSettings
 
 from custom_model.settings import MODEL_NAME
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
-from workshop.settings.configuration import Configuration
+from workshop.record.exercises import Start
+from workshop.record.printable import counted
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import model_file
-from workshop.settings.settings import Kind, boolean, choice, count, setting, world_size
+from workshop.settings.settings import Kind, boolean, choice, count, setting
 
 # Settings that one script reads; first the number of ranks that share something.
 SETTINGS_OF = {
@@ -50,15 +50,17 @@ class DimensionSettings(ByHandSettings):
 
     @classmethod
     def of(cls, dimension: str) -> Self:
-        """The settings of one of the scripts, from the environment."""
-        return cls.from_environment(os.environ | {"LAUNCHER_ARGUMENTS": f"{dimension}.py"})
+        """The settings of one of the scripts, from its process's environment."""
+        return cls.from_environment(start=replace(Start.of(os.environ), script=f"{dimension}.py"))
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
-        script = launched_script(environ)
+    def from_environment(
+        cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh"), start: Start | None = None
+    ) -> Self:
+        script = (start or Start.of(environ)).script
         if script.removesuffix(".py") not in SETTINGS_OF:
             raise InputError(f"script '{script}': expected {', '.join(f'{name}.py' for name in SETTINGS_OF)}")
-        return super().from_environment({**environ, "DIMENSION": script.removesuffix(".py")}, env_file)
+        return super().from_environment({**environ, "DIMENSION": script.removesuffix(".py")}, env_file, start)
 
     def check(self) -> None:
         super().check()
@@ -70,8 +72,8 @@ class DimensionSettings(ByHandSettings):
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
 
-    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        _, size = self.layout(world_size(environ))
+    def check_start(self, start: Start) -> None:
+        _, size = self.layout(start.processes)
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
         if self.model_name == MODEL_NAME and self.dimension != "ep":

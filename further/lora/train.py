@@ -19,6 +19,7 @@ from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model, without_one_result
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -33,6 +34,7 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,  # larger gradients are scaled down to this norm
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
@@ -51,7 +53,7 @@ def main() -> None:
     data = load_data(settings, tokenizer)
     # Weights that are not updated need no fp32 master copy. FSDP2 sends no 4-bit weights: each rank makes them.
     dtype = torch.float32 if settings.method == "full" else torch.bfloat16
-    model = load_model(settings, tokenizer, dtype, on_each_rank=settings.method == "qlora")
+    model = load_model(settings, tokenizer, arguments, dtype, on_each_rank=settings.method == "qlora")
     if settings.switches:  # the same function of the same parameters, computed another way
         fast_models.use_fast_forward(model)
         fast_models.use_attention(model, settings.attention)
@@ -85,6 +87,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss
     trainer.train(resume_from_checkpoint=settings.resume_from or None)
     write_summary(settings, trainer)

@@ -3,7 +3,8 @@
 import re
 
 from tools.logs.run import NoneOf
-from tools.tables.table import RUNGS, Asked, Table, figure, runs
+from tools.tables.comparisons import RUNGS
+from tools.tables.table import Asked, Table, figure, runs
 
 RECIPES = RUNGS | {
     "TRL, wrapped": "peer_trl_packed",

@@ -1,13 +1,13 @@
 """The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.settings.configuration import Configuration
 from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
@@ -61,13 +61,12 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        if self.rung.startswith("peer_") != environ["LAUNCHER"].startswith("peers"):
+    def check_start(self, start: Start) -> None:
+        if self.rung.startswith("peer_") != (start.script == "peers.py"):
             raise InputError(
-                f"RUNG={self.rung}: {environ['LAUNCHER']} does not train it; expected peers.slurm or "
+                f"RUNG={self.rung}: {start.launcher} does not train it; expected peers.slurm or "
                 "peers_torchrun.slurm for a peer, another launcher for the other rungs"
             )
-        return super().check_config(exercise, environ)
 
     def check_with(self, found: Configuration) -> None:
         config = found.values

@@ -26,12 +26,11 @@ from ladder_settings import LadderSettings, sharding_arguments
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import Data, load_data
 from workshop.measure.by_hand_recorder import open_records
-from workshop.measure.trainer_hooks import callbacks_for, end_run, reporting, write_summary
+from workshop.measure.trainer_hooks import callbacks_for, end_run, prepare_libraries, reporting, write_summary
 from workshop.record.errors import InputError
+from workshop.settings.configuration import configuration
 from workshop.training.fsdp import prepare_wrapping
 from workshop.training.models import find_gpu, load_model
-from workshop.training.weights_and_biases import keep_wandb_local
-from workshop.training.without_gpu import shard_over_gloo
 
 
 def trl_trainer(
@@ -178,8 +177,7 @@ def arguments_of(kind: type[TrainingArguments], settings: LadderSettings, **own:
         **reporting(settings),
         **own,
     )
-    shard_over_gloo(arguments)
-    keep_wandb_local(settings, arguments)
+    prepare_libraries(settings, arguments)
     return arguments
 
 
@@ -204,7 +202,8 @@ def main() -> None:
     open_records(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    found = configuration(settings)
+    model = load_model(settings, tokenizer, sharded=bool(found and found.is_fsdp))
     trainer = PEERS[settings.rung](settings, data, model, tokenizer)
     prepare_wrapping(settings, trainer)
     trainer.train()

@@ -3,9 +3,10 @@
 import re
 
 from tools.logs.run import NoneOf, Where
-from tools.tables.table import RUNGS, Asked, Table, batch, figure, runs, zero
+from tools.tables.comparisons import RUNGS
+from tools.tables.table import Asked, Table, batch, figure, runs, zero
 
-LADDER = sorted((label for label in RUNGS if label[0].isdigit()), key=lambda label: int(label.split()[0]))
+LADDER = [label for label in RUNGS if label[0].isdigit()]
 PEERS = {"TRL, bfd by FlexAttention": "peer_trl_exact", "TRL, wrapped": "peer_trl_packed"}
 METHODS = {
     "One GPU": runs(exercise="speed-ladder", world_size=1),

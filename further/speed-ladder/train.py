@@ -12,6 +12,7 @@ from workshop.kernels import fast_models
 from workshop.measure.trainer_hooks import begin_run, callbacks_for, end_run, reporting, write_summary
 from workshop.training.fsdp import prepare_wrapping, save_whole_model
 from workshop.training.models import blocks_of, load_model
+from workshop.training.saving import save_apart
 
 
 def main() -> None:
@@ -26,6 +27,7 @@ def main() -> None:
         learning_rate=settings.learning_rate,
         warmup_steps=settings.lr_warmup_steps,
         weight_decay=settings.weight_decay,
+        max_grad_norm=1.0,  # larger gradients are scaled down to this norm
         optim=settings.optimizer,
         fp16=settings.fp16 and gpu,
         bf16=settings.bf16,
@@ -42,7 +44,7 @@ def main() -> None:
     begin_run(settings, arguments)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    model = load_model(settings, tokenizer)
+    model = load_model(settings, tokenizer, arguments)
     if settings.switches:  # the same function of the same parameters, computed another way
         fast_models.use_fast_forward(model)
         fast_models.use_attention(model, settings.attention)
@@ -60,6 +62,7 @@ def main() -> None:
         processing_class=tokenizer,
         callbacks=callbacks_for(settings, data, model),  # steps.csv, memory, what was sharded
     )
+    save_apart(settings, trainer)  # a checkpoint is whole, or not there
     if settings.cuda_graph and gpu:
         fast_models.use_graph(trainer)
     prepare_wrapping(settings, trainer)  # DDP's options; fp16's first scale; an exact loss

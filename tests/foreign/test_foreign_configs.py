@@ -26,9 +26,10 @@ from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import read_argument
 from tools.submit.submitted import read_as_job
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
-from workshop.settings.configuration import read_configuration
+from workshop.settings.configuration import check_configuration, read_configuration
 from workshop.settings.settings import Settings
 from workshop.training.fsdp import prepare_wrapping
 
@@ -132,7 +133,8 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         words += [f"SAVE={changes.get('SAVE', 'steps')}", "--gpus-per-node=2", f"{exercise}/{LAUNCHERS[exercise]}"]
         line = read_argument(" ".join([*words, str(FILES[name])]), {})
         try:
-            Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none")).check_config()
+            settings = Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none"))
+            check_configuration(settings, Start.of(own))
         except InputError as error:
             with pytest.raises(InputError) as planned:
                 workload_of(line)

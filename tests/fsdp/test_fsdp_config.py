@@ -11,7 +11,7 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
 from workshop.record.errors import InputError
-from workshop.settings.fsdp_config import read
+from workshop.settings.fsdp_config import checked_fsdp
 from workshop.settings.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
 from workshop.training.sharding import ShardingRecorder
@@ -40,7 +40,7 @@ def settings(config: str, **changes: str) -> Settings:
 )
 def test_K2_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        read(Path("fsdp_config.json"), config, {"grad_acc": 1}, 2)
+        checked_fsdp(Path("fsdp_config.json"), config, {"grad_acc": 1}, 2)
     assert str(caught.value).startswith("fsdp_config.json: ")
     assert message in str(caught.value)
 

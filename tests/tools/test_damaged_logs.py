@@ -13,7 +13,7 @@ from tools.logs import figures, memory_logs, sources
 from tools.logs.run import SHOWN_STATES, Run, read_steps
 from tools.logs.runs import find_runs
 from tools.tables import fill
-from tools.tables.definitions import blank_tables
+from tools.tables.table import blank_tables
 from workshop.record import causes, collectives, nccl_log
 
 SOURCE = REPO / "logs/reference/h200x4/custom_model"

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, only_run, program, run, tiny_profile, wait_until
-from workshop.launch.__main__ import as_bash, whole_path
+from workshop.launch.__main__ import whole_path
+from workshop.launch.checks import as_bash
 from workshop.launch.rendezvous import world
 from workshop.record.exercises import exercises_with
 from workshop.sample import harbour
@@ -137,22 +138,6 @@ def test_K1_refused_start_is_one_line_and_no_run(
     assert line.startswith("error: ") and told in line
 
 
-@pytest.mark.parametrize(
-    ("launcher", "told"),
-    [
-        (BASELINE, "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"),
-        ("further/by-hand/by_hand.slurm ddp.py", "but nothing of this exercise goes to Weights & Biases"),
-    ],
-)
-def test_key_without_a_reporter_is_named_in_every_exercise(launcher: str, told: str) -> None:
-    """Exercises whose env_vars.sh has no WANDB_MODE said nothing."""
-    script, *arguments = launcher.split()
-    folder, name = script.rsplit("/", 1)
-    begin = f"cd {folder}; source {REPO}/workshop/launch.sh; start_run"
-    job = bash("-c", begin, name, *arguments, WANDB_API_KEY="planted", WANDB_MODE="offline", REPORT_TO="none")
-    assert job.returncode == 0 and f"warning: WANDB_API_KEY set, {told}\n" in job.stderr
-
-
 @pytest.mark.parametrize("launcher", ["baseline/baseline.slurm", "further/lora/lora.slurm"])
 def test_code_of_another_clone_does_not_run_without_a_word(tmp_path: Path, launcher: str) -> None:
     """sbatch runs a copy of the script: the folder that it was submitted from decided whose code ran."""
@@ -271,3 +256,19 @@ def test_notice_while_a_job_is_checked_reaches_the_supervisor(tmp_path: Path) ->
     wait_until((tmp_path / "checks").exists)
     job.send_signal(signal.SIGUSR1)
     assert job.communicate()[0] == "noticed=USR1\n" and job.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        (BASELINE, "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"),
+        ("further/by-hand/by_hand.slurm ddp.py", "but nothing of this exercise goes to Weights & Biases"),
+    ],
+)
+def test_key_without_a_reporter_is_named_in_every_exercise(launcher: str, told: str) -> None:
+    """Exercises whose env_vars.sh has no WANDB_MODE said nothing."""
+    script, *arguments = launcher.split()
+    folder, name = script.rsplit("/", 1)
+    begin = f"cd {folder}; source {REPO}/workshop/launch.sh; start_run"
+    job = bash("-c", begin, name, *arguments, WANDB_API_KEY="planted", WANDB_MODE="offline", REPORT_TO="none")
+    assert job.returncode == 0 and f"warning: WANDB_API_KEY set, {told}\n" in job.stderr

@@ -18,13 +18,11 @@ from tools.logs.figures import OF_ONE_RUN, figure
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.plan import choice
-from tools.tables.fill import Cell, FilledTable, sources
+from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
-from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_tables
+from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_text, tables_in
 from tools.tables.repository import table_definitions
-from tools.tables.selection import NOT_MEASURED
-from workshop.record.plural import counted
-from workshop.record.printable import one_line
+from workshop.record.printable import counted, one_line
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong
@@ -52,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> int:
     """Print what there is to say about each cell; gives the exit code."""
-    checked = check_file(file, runs, arguments)
-    for table in [table for table, cells in checked if cells]:
-        print(f"Table {table.table.number}: compared with {sources([table]).removeprefix('From ')}")
-        for note in table.notes:
+    text = read_text(file)
+    checked = check_form(file, text, runs, arguments)
+    for filled in [table.filled for table in checked if table.cells]:
+        print(f"Table {filled.table.number}: compared with {sources([filled]).removeprefix('From ')}")
+        for note in filled.notes:
             print(f"  {note}")
-    for _, cells in checked:
-        _print_cells(file, cells, arguments.show)
-    predictions = prediction_lines(checked, file.read_text(encoding="utf-8-sig"), runs, arguments.show)
-    for line in [*predictions, *choice.prediction_lines([table for table, _ in checked])]:
+    for table in checked:
+        _print_cells(file, table.cells, arguments.show)
+    for line in [*prediction_lines(checked, text, runs, arguments.show), *choice.prediction_lines(checked)]:
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -79,9 +77,9 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
     for file in files:
         checked, problem = _checked(file, runs, arguments)
         count = counts(checked)
-        numbers = " ".join(table.table.number for table, _ in checked)
+        numbers = " ".join(table.copy.number for table in checked)
         rows.append([str(file), numbers, *("" if problem else str(count[one]) for one in VERDICTS), problem])
-        cells = (cell for _, judged in checked for cell in judged if cell.verdict == WRONG)
+        cells = (cell for table in checked for cell in table.cells if cell.verdict == WRONG)
         missed.update((cell.table, cell.row, cell.column) for cell in cells)
         failed = failed or bool(problem) or _is_wrong(count)
     if arguments.format == "csv":
@@ -93,10 +91,10 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
     return int(failed)
 
 
-def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[Checked, str]:
+def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[list[Checked], str]:
     """The file's tables with the judgement of their cells, or why it could not be checked."""
     try:
-        return check_file(file, _runs_of_participant(file, runs), arguments), ""
+        return check_form(file, read_text(file), _runs_of_participant(file, runs), arguments), ""
     except (InputError, NoRunsError) as error:
         text = one_line(" ".join(str(error).splitlines()[:2]))
         # The file is in a column of its own; what is left may begin with a line number.
@@ -116,35 +114,34 @@ def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
     return [run for run in runs if len(owners) == 1 or run.owner == file.stem]
 
 
-def check_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> Checked:
-    """The file's tables as the runs fill them, each with the judgement of its cells.
+def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Namespace) -> list[Checked]:
+    """The tables of a form with this text, each with the judgement of its cells.
 
     Args:
         arguments: the tolerance in percent, and where the runs are from.
 
     Raises:
-        InputError: the file cannot be read, or has no tables, or others than the READMEs.
+        InputError: it has no tables, or others than the READMEs.
         NoRunsError: no run is about its tables.
     """
-    copies = [table for table in read_tables(file) if not table.generated]
+    copies = [table for table in tables_in(text, file) if table.number and not table.generated]
     if not copies:
         raise InputError(
             f"{file}: no tables found but in generated blocks; keep each caption (**Table 1** *Title*) above its table"
         )
     of_choice = choice.definitions()
-    known = table_definitions(TINY_LINE in file.read_text(encoding="utf-8-sig")) | of_choice
+    known = table_definitions(TINY_LINE in text) | of_choice
     definitions = [_definition(copy, known) for copy in copies]
-    nothing, command = f"no run that the tables of {file} are about:", f"python -m tools check {file}"
     if all(copy.number in of_choice for copy in copies):
-        filled = choice.filled(copies, file.read_text(encoding="utf-8-sig"), runs)
+        tables = choice.filled(copies, text, runs)
     else:
-        filled = fill_all(definitions, runs, chosen_logs(arguments), nothing, f"{command}{same_runs(arguments)}")
-    marked = any(table.table.by_hand for table in filled)
-    pairs = zip(copies, filled, strict=True)
-    tolerances = (max(arguments.tolerance, choice.tolerance_percent(table)) for table in filled)
+        nothing = f"no run that the tables of {file} are about:"
+        command = f"python -m tools check {file}{same_runs(arguments)}"
+        tables = fill_all(definitions, runs, chosen_logs(arguments), nothing, command)
+    marked = any(filled.table.by_hand for filled in tables)
     return [
-        (table, compare(copy, table, tolerance, marked, runs))
-        for (copy, table), tolerance in zip(pairs, tolerances, strict=True)
+        Checked(copy, filled, compare(copy, filled, arguments.tolerance, marked, runs))
+        for copy, filled in zip(copies, tables, strict=True)
     ]
 
 
@@ -191,7 +188,7 @@ def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, ru
     Raises:
         InputError: a row is not in the definition or is twice in the copy.
     """
-    labels = filled.table.label_columns
+    labels, tolerance = filled.table.label_columns, max(tolerance, filled.tolerance_percent)
     written: dict[tuple[str, ...], tuple[int, dict[str, str]]] = {}
     columns = list(map(normalised, copy.header))
     known = [tuple(map(normalised, row[:labels])) for row in filled.table.rows]

@@ -27,8 +27,7 @@ from tools.plan.submitted_lines import MUST_DO, prediction_of
 from tools.submit.submissions import Submission, exercise_files, read
 from tools.tables.repository import ROOT
 from workshop.record.exercises import exercises_with
-from workshop.record.plural import counted
-from workshop.record.printable import one_line
+from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
 
 

@@ -9,10 +9,10 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
-from tools.tables.definitions import blank_tables, form_tables, titles
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.markdown import Table
 from tools.tables.repository import exercise_folder, no_runs
+from tools.tables.table import blank_tables, form_tables, titles
 
 _LEGEND = "`?` is yours to write; `fill` prints the other cells. Several predictions in a cell: `12; 6`."
 

@@ -167,7 +167,7 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     if notes := shell_notes(found, os.environ):
         print("\n".join(notes), file=sys.stderr)
     # An exercise that is asked for twice, as in `all fsdp`, has its runs once.
-    return list({(line.file, line.line, line.written): line for line in found}.values())
+    return list({(line.file, line.source.number, line.source.written): line for line in found}.values())
 
 
 def _fabric(arguments: argparse.Namespace, nodes: int) -> float:

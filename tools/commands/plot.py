@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -10,15 +9,15 @@ from pathlib import Path
 
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
+from tools.curves import OVER, charts
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
-from tools.page.curves import OVER, charts
-from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
 from tools.tables.repository import exercise_folder, no_runs
-from workshop.record.plural import counted
+from tools.tables.table import blank_tables, tables_py
+from workshop.record.printable import counted
 
 _MOST_POINTS = 1000  # of a line
 # As many as matplotlib has colours that can be told apart.
@@ -107,14 +106,6 @@ def _resumed(run: Run) -> str:
     return f": {last}" + (f" ({len(before)} times)" if len(before) > 1 else "") if last else ""
 
 
-def _in_words(label: str) -> str:
-    """An experiment's name in words, its group first: zs0_bf16_gpus2_bs32_sl128 is `bf16, 2 GPUs: stage 0`."""
-    if not (found := re.fullmatch(r"zs(\d)_(\w+?)_gpus(\d+)(_.*)?", label)):
-        return label
-    stage, precision, gpus, _ = found.groups()
-    return f"{precision}, {counted(int(gpus), 'GPU')}: stage {stage}"
-
-
 def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
@@ -135,7 +126,8 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     if not any(cell and cell.value is not None for cell in cells):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
-    names = [_in_words(" / ".join(dict.fromkeys(row[: table.label_columns]))) for row in table.rows]
+    in_words = getattr(tables_py(exercise), "in_words", str)  # a group, if any, stands before a colon
+    names = [in_words(" / ".join(dict.fromkeys(row[: table.label_columns]))) for row in table.rows]
     groups = [name.rpartition(": ")[0] for name in names]
     places = [0.0]  # of the bars, with a gap between groups
     for before, after in pairwise(groups):

@@ -15,11 +15,8 @@ from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
-from tools.submit.submissions import exercise_files, read
-from tools.submit.submitted import nearest
 from tools.tables.repository import ROOT, no_runs
-from workshop.record.plural import counted
-from workshop.record.printable import markdown, one_line, padded
+from workshop.record.printable import counted, one_line, padded
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
@@ -50,17 +47,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
     every = "csv: every figure of every run, unrounded"
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=every)
-    parser.add_argument("--durations", action="store_true", help="only how long each submit.txt's took")
 
 
 def run(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
     choices = states or arguments.figures or arguments.format != "text"
-    if arguments.durations and choices:
-        raise InputError("--durations: is a table of all exercises; expected no --state, --figures or --format")
     if _is_folder(arguments.experiment or ""):
-        if choices or arguments.durations or arguments.logs or arguments.owner:
+        if choices or arguments.logs or arguments.owner:
             raise InputError(f"{arguments.experiment}: a run's folder; expected no options, or it after --logs")
         _print_summary(single_run(Path(arguments.experiment)))
         return 0
@@ -68,9 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
     found = chosen_runs(arguments, arguments.experiment)
     if not found:
         raise no_runs(logs, arguments.experiment)
-    if arguments.durations:
-        print(_durations(found, [arguments.experiment] if arguments.experiment else []))
-        return 0
     shown = [run for run in found if not states or run.state in states]
     if arguments.format == "csv":
         print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
@@ -110,25 +101,6 @@ def _print_summary(run: Run) -> None:
     elsewhere = "" if logs == ROOT / "logs" or logs in ROOT.parents else f" --logs {shlex.quote(str(logs))}"
     if hint := next_command([run], elsewhere):
         print(f"next: {hint}")
-
-
-def _durations(runs: Sequence[Run], exercises: Sequence[str]) -> str:
-    """A Markdown table: how long the runs of each submit.txt took, by the completed runs nearest to its lines."""
-    rows = []
-    for file in exercise_files(exercises):
-        submissions = read(file, {})
-        lines = [(line, nearest(line, runs, submissions)) for line in submissions]
-        for name, some in ("must do", [one for one in lines if one[0].contains("# must-do")]), ("all", lines):
-            found = [one for _, one in some if one]
-            if found and (name == "must do" or len(some) > rows[-1][1]):
-                minutes = sum(run.runtime_s for run, _ in found) / 60
-                gpus = Counter(
-                    run.record.gpu_names[0].removeprefix("NVIDIA ") for run, _ in found if run.record.gpu_names
-                )
-                cells = [len(some), len(found), sum(whole for _, whole in found), f"{minutes:.1f}", ", ".join(gpus)]
-                rows.append([f"{file.parent.name}: {name}", *cells])
-    titles = ("Reference runs", "Number", "Measured", "With all steps", "One after the other (min)", "GPU")
-    return markdown(titles, [[str(cell) for cell in row] for row in rows])
 
 
 def next_command(shown: Sequence[Run], options: str) -> str:

@@ -18,11 +18,14 @@ from typing import Any
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_runs
 from tools.errors import NoRunsError
+from tools.logs.figures import measure
 from tools.logs.run import Run
 from tools.logs.sources import summary
+from tools.tables.comparisons import RUNGS
 from workshop.record.printable import markdown
 
 THRESHOLDS = (50, 55, 60)  # % exact match
+_LABELS = {rung: label for label, rung in RUNGS.items()}
 _LINES = ("-", "--", ":", "-.")
 
 
@@ -37,7 +40,7 @@ class Recipe:
     def name(self) -> str:
         settings = self.timed[0].settings
         compiled = ", compiled" if settings["compile"] and not settings["packing"] else ""
-        return f"{_rung(self.timed[0])}{compiled}{_rows(self.timed[0])}, {_rate(self.scored[0])}"
+        return f"{_LABELS[self.timed[0].rung]}{compiled}{_rows(self.timed[0])}, {_rate(self.scored[0])}"
 
     @cached_property
     def step_s(self) -> float:
@@ -45,9 +48,8 @@ class Recipe:
 
     @property
     def compilation_s(self) -> float:
-        """What the first steps take longer than the others, with empty caches."""
-        first = next(run for run in self.timed if run.repeat == 1)
-        return sum(_times(first)[: _warm_up(first)]) - _warm_up(first) * self.step_s
+        """With empty caches."""
+        return measure(next(run for run in self.timed if run.repeat == 1), "compilation_s")
 
     @property
     def start_s(self) -> float:
@@ -131,8 +133,7 @@ def _row(recipe: Recipe, first: Recipe, goal: float) -> list[str]:
     if fast:
         compiled_s = median(fast.values()) + recipe.compilation_s
         totals = [f"{compiled_s:.1f}", f"{compiled_s + recipe.start_s:.0f}"]
-    if slow and fast:
-        ratios = [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]
+    if slow and fast and (ratios := [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]):
         sooner = [f"{min(ratios):.1f}", f"{max(ratios):.1f}"]
     ends = [summary(run)["exact_match"] for run in recipe.scored]
     return [
@@ -150,7 +151,7 @@ def rates_table(scored: list[Run]) -> str:
     for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
         scores = [*summary(run)["exact_match_by_step"].values()]
         first, end = (f"{score:.1f}" for score in (scores[0], summary(run)["exact_match"]))
-        rows.append((_rung(run) + _rows(run), _rate(run), first, end))
+        rows.append((_LABELS[run.rung] + _rows(run), _rate(run), first, end))
     return markdown(("Rates tried", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
 
 
@@ -172,10 +173,6 @@ def _function(run: Run) -> tuple[Any, ...]:
     """What is computed: equal of runs that differ in compilation, padding or a CUDA graph."""
     names = ("model_name", "batch_size", "grad_acc", "packing", "fp16", "bf16")
     return (_is_peer(run) and run.rung, *(run.settings.get(name) for name in names))
-
-
-def _rung(run: Run) -> str:
-    return run.rung.replace("_", " ")
 
 
 def _rows(run: Run) -> str:

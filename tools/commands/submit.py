@@ -22,8 +22,7 @@ from tools.submit.submissions import Submission, exercise_files, known_settings,
 from tools.submit.submitted import STATES, read_as_job, runs_of
 from tools.tables.repository import ROOT
 from workshop.record.exercises import find_exercise, repository_of
-from workshop.record.plural import counted
-from workshop.record.printable import markdown
+from workshop.record.printable import counted, markdown
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 # Name programs that bash, the loader or Python run: they are never taken from a file.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -18,24 +20,87 @@ from rich.table import Table
 from rich.text import Text
 
 from tools.commands.options import above_0, add_logs_option, chosen_logs
-from tools.logs.live_run import LiveRun, look
-from tools.logs.run import duration
+from tools.errors import LogError
+from tools.logs.run import Run, duration
 from tools.logs.runs import find_runs, read_run, run_folders
 from tools.submit import slurm
 from workshop.record.printable import one_line
 
 _PIPE_COLUMNS = 200
+_EVERY_S = 5
 _COLUMNS = ("state", "owner", "exercise", "configuration", "step", "left", "tokens/s", "loss", "trouble")
 _RIGHT = ("step", "left", "tokens/s", "loss")
 _COLOURS = ("red", "yellow", "magenta", "green", "default")  # by LiveRun.urgency
 _CUT = ("configuration", "trouble")
 _QUEUE_LINES = 8
+_SILENT_S = 120
+_RECENT_STEPS = 20
+_BAD = ("lost", "oom", "failed", "timeout", "unreadable")
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """What is known of a run so far.
+
+    Attributes:
+        run: with run.json as it was at the look.
+        step: the last one in steps.csv, 0 before the first; steps: of the whole training, None before it is known.
+        loss: of the last step, None before the first.
+        left_s: the steps that are left, at the pace of the last ones; evaluation and saving come on top.
+        tokens_per_s: over the last few steps.
+        trouble: what is wrong in a few words; "" where nothing is.
+    """
+
+    run: Run
+    step: int
+    steps: int | None
+    loss: float | None
+    left_s: float | None
+    tokens_per_s: float | None
+    trouble: str
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        """Sorts: ended badly, in trouble, stopped, running, completed; in each the newest first."""
+        state = self.run.state
+        classes = [state in _BAD, state in ("running", "completed") and bool(self.trouble)]
+        classes += [state not in ("running", "completed"), state == "running", True]
+        return classes.index(True), -self.run.start.timestamp()
+
+
+def look(run: Run) -> LiveRun:
+    """The run as its logs show it now."""
+    step, loss, step_time_s, tokens_per_s, damaged = 0, None, 0.0, None, ""
+    try:
+        if log := run.steps:
+            step, loss = int(log.step[-1]), float(log.loss[-1])
+            times_s = log.step_time_s[-_RECENT_STEPS:]
+            if times_s.sum() > 0:
+                step_time_s = float(times_s.mean())
+                tokens_per_s = float(log.tokens[-_RECENT_STEPS:].sum() / times_s.sum())
+    except LogError as error:
+        damaged = str(error)
+    per_epoch, epochs = run.record.steps_per_epoch, run.settings.get("num_epochs")
+    steps = run.settings.get("max_steps") or (per_epoch and epochs and per_epoch * epochs) or None
+    left_s = max(steps - step, 0) * step_time_s if steps and step_time_s and run.state == "running" else None
+    return LiveRun(run, step, steps, loss, left_s, tokens_per_s, _trouble(run, loss, step_time_s) or damaged)
+
+
+def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
+    if run.state not in ("running", "completed"):
+        return run.reason or run.state
+    if loss is not None and not math.isfinite(loss):
+        return f"loss is {loss}"
+    written_ns = [run.files[name] for name in ("steps.csv", "train.out", "run.json") if name in run.files]
+    silent_s = time.time() - max(written_ns, default=0) / 1e9
+    if run.state == "running" and silent_s > max(_SILENT_S, 10 * step_time_s):
+        return f"wrote nothing for {silent_s:.0f} s"
+    return ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
-    parser.add_argument("--every", type=above_0, default=5, metavar="S", help="look again after (default: 5)")
     parser.add_argument(
         "--recent", type=above_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
     )
@@ -56,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         while True:  # until Ctrl-C
             most = max(1, console.height - _QUEUE_LINES - 4)
             live.update(view(recent(), slurm.waiting(), most), refresh=True)
-            time.sleep(arguments.every)
+            time.sleep(_EVERY_S)
 
 
 def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_out: set[Path]) -> list[LiveRun]:

@@ -20,7 +20,7 @@ from statistics import fmean
 from tools.errors import LogError, UnavailableError
 from tools.logs.run import Run
 from workshop.record import csv_log
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import read_plain
 
 _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].

@@ -7,6 +7,7 @@ listing of the others.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tools.errors import LogError
 from workshop.record import csv_log
 from workshop.record.causes import cause
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import read_plain
 from workshop.record.schema import STATES, RunRecord
 from workshop.settings.settings import is_tiny, recorded_types
 
@@ -114,11 +115,11 @@ class Run:
             raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
+    def meets(self, name: str, wanted: Any) -> bool:
+        return self.fact(name) not in wanted if isinstance(wanted, NoneOf) else self.fact(name) == wanted
+
     def matches(self, where: Where) -> bool:
-        return all(
-            self.fact(name) not in wanted if isinstance(wanted, NoneOf) else self.fact(name) == wanted
-            for name, wanted in where.items()
-        )
+        return all(itertools.starmap(self.meets, where.items()))
 
     # ---- how it ended ----
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,6 @@ from workshop.record.printable import one_line
 from workshop.record.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
 
 _SEARCH_DEPTH = 3  # machine, experiment, run
-_FEW = 200  # are done before a bar could appear, and importing tqdm alone takes a tenth of a second
 _NAME = re.compile(r"\w[\w.+-]*")
 T = TypeVar("T")
 
@@ -103,10 +103,14 @@ def default_logs() -> Path:
     return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
 
 
-def progress(items: Sequence[T], what: str) -> Iterable[T]:
-    """The items, with a bar that appears after a second; in a log file it writes a line every half minute at most."""
-    if len(items) <= _FEW:
-        return items
-    from tqdm import tqdm
+def progress(items: Sequence[T], what: str) -> Iterator[T]:
+    """The items, after a second with a bar; in a log file it writes a line every half minute at most."""
+    begin_s = time.monotonic()
+    for done, item in enumerate(items):
+        if time.monotonic() - begin_s > 1:
+            from tqdm import tqdm  # the import alone takes a tenth of a second
 
-    return tqdm(items, what, unit="run", delay=1, mininterval=0.2 if sys.stderr.isatty() else 30)
+            every_s = 0.2 if sys.stderr.isatty() else 30
+            yield from tqdm(items[done:], what, len(items), initial=done, unit="run", mininterval=every_s)
+            return
+        yield item

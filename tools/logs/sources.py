@@ -12,27 +12,15 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, NoReturn
+from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
 from tools.logs.memory_logs import MemoryLog, extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import read_plain
 from workshop.record.schema import LEAST_ENERGY_S, SUMMARY_RECORD, MistypedError, typed
-
-
-class Found(dict[str, Any]):
-    """Figures by key; looking for one that is not there raises UnavailableError with the words that cells show."""
-
-    def __init__(self, figures: Mapping[str, Any], missing: str):
-        super().__init__({key: value for key, value in figures.items() if value is not None})
-        self.missing = missing
-
-    def __missing__(self, key: str) -> NoReturn:
-        raise UnavailableError(self.missing)
-
 
 _EPOCH_OFF = 0.15  # MAX_STEPS may end a few steps before or after an epoch's end
 _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before it
@@ -43,25 +31,22 @@ _TIMER = re.compile(rb"(\w+): ([\d.]+)")
 _EVALUATION = re.compile(rb"'eval_samples_per_second': '?(\d+(?:\.\d+)?)")
 
 
-def read_once(missing: str) -> Callable[[Callable[[Run], Mapping]], Callable[[Run], Found]]:
+def read_once(read: Callable[[Run], Mapping[str, Any]]) -> Callable[[Run], Mapping[str, Any]]:
     """Remembers what is read of a run, or why nothing is: several figures are from one file."""
 
-    def reader(read: Callable[[Run], Mapping]) -> Callable[[Run], Found]:
-        @wraps(read)
-        def remembered(run: Run) -> Found:
-            name = read.__name__
-            if name not in run.parsed:
-                try:
-                    run.parsed[name] = Found(read(run), missing)
-                except (UnavailableError, LogError) as error:
-                    run.parsed[name] = error
-            if isinstance(found := run.parsed[name], Exception):
-                raise found
-            return found
+    @wraps(read)
+    def remembered(run: Run) -> Mapping[str, Any]:
+        name = read.__name__
+        if name not in run.parsed:
+            try:
+                run.parsed[name] = read(run)
+            except (UnavailableError, LogError) as error:
+                run.parsed[name] = error
+        if isinstance(found := run.parsed[name], Exception):
+            raise found
+        return found
 
-        return remembered
-
-    return reader
+    return remembered
 
 
 def _need_gpu(run: Run) -> None:
@@ -87,7 +72,7 @@ def attempts_sum(run: Run, name: str) -> float | None:
     return None if None in numbers else sum(numbers)
 
 
-@read_once("not recorded")
+@read_once
 def summary(run: Run) -> Mapping[str, Any]:
     """summary.json, with what is computed from it."""
     found = {key: value for key, value in run.summary.items() if value is not None}
@@ -104,28 +89,22 @@ def summary(run: Run) -> Mapping[str, Any]:
     return found
 
 
-def gpu_summary(run: Run) -> Found:
+def gpu_summary(run: Run) -> Mapping[str, Any]:
     """summary.json, for figures of a GPU."""
     _need_gpu(run)
     return summary(run)
 
 
-@read_once("no step times")
-def speeds(run: Run) -> Mapping[str, Any]:
-    """summary.json, for figures of the timed steps."""
-    return summary(run)
-
-
-@read_once("no step times")
+@read_once
 def utilisation(run: Run) -> Mapping[str, Any]:
     return mfu.utilisation(run, summary(run))
 
 
-counted_traffic = read_once("not counted")(communication.counted_traffic)
-predicted_traffic = read_once("no parameters")(communication.predicted_traffic)
+counted_traffic = read_once(communication.counted_traffic)
+predicted_traffic = read_once(communication.predicted_traffic)
 
 
-@read_once("no eval")
+@read_once
 def evaluations(run: Run) -> Mapping[str, Any]:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
     if not (losses := summary(run).get("eval_loss")):
@@ -137,7 +116,7 @@ def evaluations(run: Run) -> Mapping[str, Any]:
     return of_epochs | {"eval_loss_final": losses[-1]}
 
 
-@read_once("no step times")
+@read_once
 def steps(run: Run) -> Mapping[str, Any]:
     if not (log := run.steps):
         return {}
@@ -154,7 +133,7 @@ def steps(run: Run) -> Mapping[str, Any]:
     }
 
 
-@read_once("no timers")
+@read_once
 def timers(run: Run) -> Mapping[str, Any]:
     if "train.out" not in run.files or not run.timed:
         return {}
@@ -188,20 +167,20 @@ def evaluation_speeds(run: Run) -> list[float]:
     return [float(speed) for speed in _EVALUATION.findall(text)]
 
 
-@read_once("")
+@read_once
 def _gpu_logs(run: Run) -> dict[str, MemoryLog]:
     _need_gpu(run)
     return read_logs(run, "gpu_memory")
 
 
-@read_once("no GPU log")
+@read_once
 def gpu_memory(run: Run) -> Mapping[str, Any]:
     """The mean is over the samples of all nodes."""
     logs = _gpu_logs(run).values()
     return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
-@read_once("not logged")
+@read_once
 def gpu_power(run: Run) -> Mapping[str, Any]:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
     samples = [
@@ -219,7 +198,7 @@ def gpu_power(run: Run) -> Mapping[str, Any]:
     return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
 
 
-@read_once("not logged")
+@read_once
 def energy(run: Run) -> Mapping[str, Any]:
     """Joules of the timed steps by NVML's counter."""
     found = gpu_summary(run)
@@ -228,17 +207,17 @@ def energy(run: Run) -> Mapping[str, Any]:
     return found
 
 
-@read_once("no CPU log")
+@read_once
 def cpu_memory(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_memory").values()], "empty CPU log")
 
 
-@read_once("no PSS log")
+@read_once
 def cpu_pss(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_pss").values()], "empty CPU log")
 
 
-@read_once("no fabric check")
+@read_once
 def fabric(run: Run) -> Mapping[str, Any]:
     if "nccl.log" not in run.files:
         return {}

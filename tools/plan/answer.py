@@ -15,8 +15,7 @@ from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
-from workshop.record.plural import counted
-from workshop.record.printable import padded
+from workshop.record.printable import counted, padded
 from workshop.settings.model_file import model_file
 
 WIDTH = 100
@@ -32,7 +31,7 @@ _INEXACT |= dict.fromkeys(
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
     (RUNG,): "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only.",
-    (PURE, PURE_8): "bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost.",
+    (PURE, PURE_8): "bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost; it learns less.",
     (EIGHT_BITS, PURE_8): "8-bit: Adam's moments in 8 bits, by torchao; not exact.",
 }
 _LITTLE = 0.3  # of the frozen weights; the embedding and the head stay whole

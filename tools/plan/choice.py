@@ -1,7 +1,7 @@
 """The closing task: what the planner says of its cards (choose/cards.py), and the form of a group (choose/form.md)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.forms import how_close
+from tools.tables.forms import Checked, cell_at, how_close
 from tools.tables.markdown import Table, is_blank, read_tables
 from tools.tables.repository import ROOT
 from tools.tables.table import Table as AskedTable
@@ -116,8 +116,10 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
         expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
         rows = [expected.get(label, _UNREAD) for label, *_ in definition.rows]
         cells = [[row.get(title) for title in definition.header] for row in rows]  # labels and predictions have none
-        notes = [f"by `python -m tools plan model {card.question}`"] * ("Strategy" in copy.header)
-        found.append(FilledTable(replace(definition, path=copy.path), cells, notes))
+        notes, tolerance_percent = [], 0
+        if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
+            notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
+        found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent))
     return found
 
 
@@ -136,20 +138,13 @@ def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str
     return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
 
 
-def tolerance_percent(table: FilledTable) -> float:
-    """What a figure of the planner may differ when it is rounded to two digits; 0 for other tables."""
-    return 5 if "Strategy" in table.table.header and not table.runs else 0
-
-
-def prediction_lines(tables: list[FilledTable]) -> Iterator[str]:
+def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:
     """How close each prediction was to the figure of the column that it is about."""
-    for table in tables:
-        expected = {(row, title): cell for row, title, cell in table.labelled()}
-        for copy in read_tables(table.table.path):
-            for choice, *written in copy.rows if copy.number == table.table.number else ():
-                for title, yours in zip(copy.header[1:], written, strict=True):
-                    figure_title, predicted, _ = title.partition(", predicted")
-                    cell = expected.get((choice, title.replace(predicted, "")))
-                    if predicted and cell and cell.value is not None and not is_blank(yours):
-                        close = how_close(yours, cell)
-                        yield f"prediction {choice}, {figure_title}: {yours}; measured {cell.text}: {close}"
+    for table in checked:
+        for choice, *written in table.copy.rows:
+            for title, yours in zip(table.copy.header[1:], written, strict=True):
+                figure_title, predicted, unit = title.partition(", predicted")
+                cell = cell_at(table.filled, choice, figure_title + unit) if predicted else None
+                if cell and cell.value is not None and not is_blank(yours):
+                    close = how_close(yours, cell)
+                    yield f"prediction {choice}, {figure_title}: {yours}; measured {cell.text}: {close}"

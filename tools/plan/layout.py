@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from tools.logs.communication import messages_of
-from tools.logs.dimension_traffic import ring, shards_of_weights, stages, sums
+from tools.logs.communication import messages_of, ring, shards_of_weights, stages, sums
 
 LOSS_CHUNK = 4096
 # A launch's time beside a plain one, through DTensor and in a ring, from runs with rows of 8,192 tokens, whose host

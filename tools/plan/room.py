@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.tables.definitions import blank_tables
 from tools.tables.markdown import tables_in
 from tools.tables.repository import ROOT, exercise_folder
+from tools.tables.table import blank_tables
 from workshop.record.exercises import exercises_with
 from workshop.record.printable import markdown
 

@@ -23,8 +23,7 @@ from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
 from tools.tables.repository import ROOT
 from workshop.record.exercises import declared
-from workshop.record.plural import counted
-from workshop.record.printable import markdown
+from workshop.record.printable import counted, markdown
 from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
 from workshop.settings.settings import Settings

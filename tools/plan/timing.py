@@ -226,7 +226,7 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
         return 0, 0
     if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
-    moved = moved_bytes(strategy.zero, shard, strategy.accumulation, strategy.width)
+    moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
     return sum(moved), moved.to_gpu_pageable if strategy.pinned else sum(moved)
 
 

@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any
 
 from tools.plan.layout import Layout
+from workshop.settings.offload import Offload
 
 # Filled share of rows that are padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
 # 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
@@ -39,8 +40,8 @@ class Strategy:
     zero = property(lambda self: self.config.get("zero_optimization", {}))
     # Gathered parameters that ZeRO-3 keeps for their next use.
     live_parameters = property(lambda self: self.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
-    # Its offload_optimizer; {} where it is left out or null, by which DeepSpeed means the same.
-    optimizer = property(lambda self: self.zero.get("offload_optimizer") or {})
+    # What DeepSpeed keeps in CPU memory.
+    _offload = property(lambda self: Offload.of(self.config))
     # Whether FSDP frees a block's gathered weights between its forward and its backward pass.
     reshards = property(lambda self: self.config.get("reshard_after_forward", True) in (True, "full_shard"))
 
@@ -56,20 +57,16 @@ class Strategy:
     @property
     def share_on_cpu(self) -> float:
         """The share of the optimizer's states in CPU memory, 0 to 1."""
-        if self.optimizer.get("device") == "cpu":
-            return self.optimizer.get("ratio", 1.0)
-        return float(bool(self.config.get("cpu_offload")))
+        return self._offload.share or float(bool(self.config.get("cpu_offload")))
 
     @property
     def parameters_on_cpu(self) -> bool:
-        in_zero = (self.zero.get("offload_param") or {}).get("device") == "cpu"
-        return in_zero or bool(self.config.get("cpu_offload"))
+        return self._offload.parameters or bool(self.config.get("cpu_offload"))
 
     @property
     def pinned(self) -> bool:
-        """Whether the CPU memory that is offloaded to is pinned. Source: DeepSpeed's default, pin_memory: true."""
-        in_zero = bool(self.optimizer) and self.optimizer.get("pin_memory", True)
-        return bool(self.config.get("cpu_offload")) or in_zero
+        """Whether the CPU memory that is offloaded to is pinned."""
+        return self._offload.pinned or bool(self.config.get("cpu_offload"))
 
 
 @dataclass(frozen=True)

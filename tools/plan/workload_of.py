@@ -20,6 +20,7 @@ from workshop.settings.configuration import read_configuration
 from workshop.settings.deepspeed_config import filled
 from workshop.settings.json_file import AUTO
 from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
+from workshop.settings.offload import Offload
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
@@ -182,7 +183,7 @@ def of_settings(
 def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with numbers for "auto". Raises InputError for what there are no formulas for."""
     zero = config.get("zero_optimization", {})
-    given = {**config, **zero, **(zero.get("offload_optimizer") or {})}
+    given = {**config, **zero, "super_offload": Offload.of(config).super_offload}
     for key in ("data_types", "compile", "zenflow", "super_offload"):
         if given.get(key) not in (None, False):
             raise InputError(f"{key}: not planned; expected it left out")

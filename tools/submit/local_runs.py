@@ -37,7 +37,8 @@ def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
             if told:
                 break
             print(f"[{number}/{len(tasks)}] {submission.place} ...", flush=True)
-            output = outputs / f"{datetime.now():%Y%m%d-%H%M%S}-{submission.exercise.name}-line{submission.line}.out"
+            name = f"{submission.exercise.name}-line{submission.source.number}"
+            output = outputs / f"{datetime.now():%Y%m%d-%H%M%S}-{name}.out"
             begin_s = time.monotonic()
             with output.open("wb") as stream:
                 options = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tools.errors import InputError, LogError
 from workshop.record.exercises import REPO, Launcher, declared, exercises_with, find_exercise, of_day, repository_of
+from workshop.settings.configuration import settings_class
 from workshop.settings.env_file import exported
 from workshop.settings.run_lines import RunLine, by_name, read_line, read_lines
-from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny, settings_class
+from workshop.settings.settings import LIBRARY_PREFIXES, is_tiny
 from workshop.settings.typos import check_shell
 
 # Options that change what is measured. The others (memory, time limit, queue) may differ between two runs of one line.
@@ -36,33 +37,29 @@ class Submission:
     Attributes:
         exercise: the exercise's folder.
         file: the submit.txt, or another list of runs; None: the line is an argument of a command.
-        line: line number in it, counted from 1; written: the text of the line.
+        source: the line as it is written.
         settings: environment variables of the run.
         overrides: the names among them whose value is the shell's.
-        replaced: what the line names where the shell has another value.
         options: sbatch options, those of the line before those of the command line.
-        launcher: file name of the .slurm in the folder.
-        arguments: what follows the launcher.
     """
 
     exercise: Path
     file: Path | None
-    line: int | None
-    written: str
+    source: RunLine
     settings: dict[str, str]
-    overrides: tuple[str, ...]
-    replaced: dict[str, str]
+    overrides: frozenset[str]
     options: tuple[str, ...]
-    launcher: str
-    arguments: tuple[str, ...]
+
+    launcher = property(lambda self: Path(self.source.launcher).name)  # of the .slurm in the folder
+    arguments = property(lambda self: self.source.arguments)
 
     @property
     def place(self) -> str:
         """The file and the line, as errors name them; of an argument the argument."""
         if self.file is None:
-            return repr(self.written)
+            return repr(self.source.written)
         elsewhere = "" if self.file.parent == self.exercise else f" ({self.exercise.name})"
-        return f"{self.file.parent.name}/{self.file.name}:{self.line}{elsewhere}"
+        return f"{self.file.parent.name}/{self.file.name}:{self.source.number}{elsewhere}"
 
     @cached_property
     def text(self) -> str:
@@ -81,7 +78,7 @@ class Submission:
 
     def contains(self, text: str) -> bool:
         """Whether the line, as written or as `submit` prints it, contains this text."""
-        forms = (self.written, f"{self.place}  {self.short}")
+        forms = (self.source.written, f"{self.place}  {self.short}")
         return any(" ".join(text.split()) in " ".join(form.split()) for form in forms)
 
     @property
@@ -185,7 +182,9 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     notes = []
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
-    pairs = {item for line in lines for item in line.replaced.items()}
+    pairs = {
+        (name, value) for one in lines for name, value in one.source.settings.items() if one.settings[name] != value
+    }
     if replaced := [f"{name}={shell[name]}, not {value}" for name, value in sorted(pairs)]:
         notes.append(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")
     return notes
@@ -221,15 +220,5 @@ def _submission(
         expected = f"nothing there: {launcher} reads no argument {last}; options stand before it"
         raise refusal(line.arguments[-1], expected)
     from_shell = {name: shell[name] for name in known - OPERATIONAL if shell.get(name)}
-    return Submission(
-        exercise=folder,
-        file=path,
-        line=line.number,
-        written=line.written,
-        settings=line.settings | from_shell,
-        overrides=tuple(sorted(from_shell)),
-        replaced={name: value for name, value in line.settings.items() if from_shell.get(name, value) != value},
-        options=(*line.options, *extra_options),
-        launcher=Path(launcher).name,
-        arguments=line.arguments,
-    )
+    options = (*line.options, *extra_options)
+    return Submission(folder, path, line, line.settings | from_shell, frozenset(from_shell), options)

@@ -8,19 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import SHOWN_STATES, Run, Where
+from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission, known_settings
 from workshop.record.errors import utf8_lines
-from workshop.record.exercises import repository_of
-from workshop.settings.configuration import Configuration
+from workshop.record.exercises import Start, repository_of
+from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.env_file import sourced
-from workshop.settings.settings import Settings, defaults, settings_class
+from workshop.settings.settings import Settings, defaults
 
 STATES = ("missing", "queued", *SHOWN_STATES)
-_WORK = {"train_size", "num_epochs", "max_steps"}
-# Settings that change a run's length or its data, not which cell of a table it fills.
-_BESIDE = _WORK | {"dataset", "eval_dataset", "eval_size", "generate_size", "model_init", "tokenizer_name"}
-_BESIDE |= {"fault_step", "learning_rate", "save", "save_limit", "save_steps"}
 # What an env_vars.sh has beside the variables that it reads: comments, and NAME="${NAME:-default}" of what it sets.
 _NOT_READ = re.compile(r"#.*|\$\{\w+:-|\w+=")
 
@@ -31,7 +27,9 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     What a run records about itself decides: its `submission`, and every setting it used. So a tiny run does not count
     as the real one, nor does a run from before an edit of a setting in env_vars.sh.
     """
-    facts = _facts(submission)
+    path = submission.config_path
+    shape = {"nodes": submission.count("nodes"), "gpus_per_node": submission.count("gpus-per-node")}
+    facts = {"exercise": submission.exercise.name} | shape | {"config": path.stem if path else None}
     only_configs = all(argument.endswith(".json") for argument in submission.arguments)
 
     def may_be(run: Run) -> bool:
@@ -44,46 +42,14 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
     if not only_configs or not any(run.settings for run in candidates):
         return candidates
-    expected = effective_settings(submission)
-    # A recorded line has the paths whole.
-    return [run for run in candidates if not _differing(run, expected, run.record.submission is not None)]
+    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
 
+    def has_settings(run: Run) -> bool:
+        by_name = run.record.submission is not None  # a recorded line has the paths whole
+        both = expected.keys() & run.settings.keys()
+        return all(_same(run.settings[name], expected[name], by_name) for name in both)
 
-def _facts(submission: Submission) -> Where:
-    """Conditions on the submission's runs: what they are of, their size and their configuration."""
-    path = submission.config_path
-    shape = {"nodes": submission.count("nodes"), "gpus_per_node": submission.count("gpus-per-node")}
-    return {"exercise": submission.exercise.name} | shape | {"config": path.stem if path else None}
-
-
-def _differing(run: Run, expected: Mapping[str, Any], by_name: bool) -> set[str]:
-    """The settings that the run has, and that are not as expected. Args: by_name: as of `_same`."""
-    known = {name for name, value in expected.items() if value is not None and name in run.settings}
-    return {name for name in known if not _same(run.settings[name], expected[name], by_name)}
-
-
-def nearest(submission: Submission, runs: Sequence[Run], lines: Sequence[Submission]) -> tuple[Run, bool] | None:
-    """The completed full run that is most like a submission, perhaps shorter, and whether it had as many steps.
-
-    It has the submission's exercise, GPUs, configuration (or the launcher's default) and script, and the settings by
-    which the lines of its list differ; no other such run has fewer settings that differ from env_vars.sh.
-    """
-    scripts = [Path(argument).name for argument in submission.arguments if argument.endswith(".py")]
-    wanted = _facts(submission) | {"tiny": False, "profiled": False, "shared_gpu": False}
-    expected = effective_settings(submission)
-    apart = {name.lower() for line in lines for name in line.settings} - _BESIDE
-    steps = {"max_steps"} if int(expected.get("max_steps") or 0) else _WORK
-    found = []
-    for run in runs:
-        if run.state != "completed" or run.runtime_s is None or run.record.device == "cpu":
-            continue
-        command = " ".join(run.record.command)
-        if not run.matches(wanted) or not all(name in command for name in scripts):
-            continue
-        other = _differing(run, expected, by_name=True)
-        if not apart & other:
-            found.append((len(other - _BESIDE), len(other), run.start.timestamp(), run, not other & steps))
-    return min(found, key=lambda one: one[:3])[3:] if found else None
+    return list(filter(has_settings, candidates))
 
 
 def effective_settings(submission: Submission) -> dict[str, Any]:
@@ -103,8 +69,9 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     environment |= {"LAUNCHER": submission.launcher, "LAUNCHER_ARGUMENTS": shlex.join(submission.arguments)}
     environment |= {"CONFIG": str(config or ""), "RUN_DIR": "made by the job"}
     try:
-        settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh")
-        return settings, settings.check_config(exercise, environment)
+        start = Start.of(environment, exercise)
+        settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh", start)
+        return settings, check_configuration(settings, start)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 

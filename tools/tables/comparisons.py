@@ -4,23 +4,26 @@ from collections.abc import Callable
 
 from tools.errors import UnavailableError
 from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, figure, over_repeats
-from tools.logs.run import NoneOf, Where
-from tools.tables.selection import Selection
+from tools.logs.run import NoneOf, Run, Where
 from workshop.record.exercises import FURTHER, REPO
 
-Value = Callable[[Selection, Where], float | bool]
+Select = Callable[[Where], list[Run]]  # the runs that meet conditions (tools/tables/fill.py)
+Value = Callable[[Select, Where], float | bool]
 Reference = Callable[[Where], Where]  # from a cell's conditions to those of the other run
 
 EQUAL_LOSS = 1e-5
-_LADDER = sorted(
-    (path.stem for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/[0-9]*.env")),
-    key=lambda rung: int(rung.split("_")[0]),
-)
+# The speed ladder's rungs from the lowest up, then its peers and variants, by their names in labels: "1 bf16",
+# "variant: float8", "peer: trl padded".
+_FILES = sorted(REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env"), key=lambda path: (path.stem.find("_"), path.stem))
+RUNGS = {
+    path.stem.replace("_", ": " if path.stem[0].isalpha() else " ", 1).replace("_", " "): path.stem for path in _FILES
+}
+_LADDER = [rung for rung in RUNGS.values() if rung[0].isdigit()]
 _ALONE = {"nodes": 1, "gpus_per_node": 1, "world_size": 1}
 
 
 class Comparison(Figure):
-    """A figure that compares runs: its function gets a Selection and the conditions of a cell."""
+    """A figure that compares runs: its function gets what selects runs, and the conditions of a cell."""
 
 
 def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float = 1, equal_work: bool = False) -> Value:
@@ -33,7 +36,7 @@ def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float =
             work of MAX_STEPS=25 on one.
     """
 
-    def value(select: Selection, where: Where) -> float:
+    def value(select: Select, where: Where) -> float:
         other = reference(where) if callable(reference) else where | reference
         if equal_work:
             positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
@@ -74,7 +77,7 @@ def _one_gpu(where: Where) -> Where:
 def per_gpu(of: Value) -> Value:
     """The figure over the number of GPUs."""
 
-    def value(select: Selection, where: Where) -> float:
+    def value(select: Select, where: Where) -> float:
         found, gpus = of(select, where), select(where)[-1].world_size
         if not gpus:
             raise UnavailableError("no world_size")
@@ -86,7 +89,7 @@ def per_gpu(of: Value) -> Value:
 def shards(key: str) -> Value:
     """Whether any run of a method shards; "no" needs runs on several GPUs."""
 
-    def value(select: Selection, where: Where) -> float | bool:
+    def value(select: Select, where: Where) -> float | bool:
         try:
             return over_repeats(select(where | {f"sharding.{key}": True}), f"shards_{key}")
         except UnavailableError:
@@ -95,7 +98,7 @@ def shards(key: str) -> Value:
     return value
 
 
-def loss_difference(select: Selection, where: Where) -> float:
+def loss_difference(select: Select, where: Where) -> float:
     """The largest difference of a step's loss from that of the undisturbed run on such a GPU, with the same data."""
     run = select(where)[-1]
     same = {name: run.fact(name) for name in ("gpu_names", "dataset")}

@@ -1,21 +1,22 @@
-"""Fills blank tables: writes the figure of each cell, or why there is none."""
+"""Fills blank tables: chooses the runs of each cell and writes their figure, or why there is none."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
-from tools.tables.definitions import blank_cells
 from tools.tables.markdown import Table
-from tools.tables.selection import NOT_MEASURED, Selection
-from workshop.record.plural import counted
+from tools.tables.table import blank_cells
+from workshop.record.printable import counted
 
+NOT_MEASURED = "not measured"
+_SHORT = 0.5  # a run with less than this share of a similar one's examples is a short test run
 _CLEAR = (NOT_MEASURED, "no GPU", "one run only")  # words that need no note
 
 
@@ -33,11 +34,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class FilledTable:
-    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs."""
+    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs;
+    tolerance_percent: what a figure that is read from it may differ at least.
+    """
 
     table: Table
     cells: list[list[Cell | None]]
     notes: list[str]
+    tolerance_percent: float = 0
 
     @property
     def runs(self) -> list[Run]:
@@ -78,6 +82,72 @@ def sources(tables: Sequence[FilledTable], most: int = 8) -> str:
             remarks.append(counted(run.record.train_examples or 0, "example"))
         folders.append(f"`{run.folder}`" + (f" ({', '.join(remarks)})" if remarks else ""))
     return f"From {', '.join(folders) or 'no run'}"
+
+
+@dataclass
+class Selection:
+    """The runs of a table's cells. Called with a cell's conditions, it gives a completed run for each REPEAT.
+
+    Attributes:
+        runs: all that the table may show, oldest first.
+        used: those of the present cell.
+        notes: on runs that are not shown.
+        chosen: by conditions: many cells are about the same runs.
+    """
+
+    runs: Sequence[Run]
+    used: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    chosen: dict[str, list[Run]] = field(default_factory=dict)
+
+    def __call__(self, where: Where) -> list[Run]:
+        """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
+        if (key := str(where)) not in self.chosen:
+            self.chosen[key] = self._choose(where)
+        found = self.chosen[key]
+        self.used += found
+        completed = [run for run in found if run.state == "completed"]
+        if not completed:
+            raise UnavailableError(found[-1].outcome)
+        for run in completed:
+            if run.record.precision != where.get("precision", run.record.precision):
+                raise UnavailableError(f"ran in {run.record.precision}")
+        return completed
+
+    def _choose(self, where: Where) -> list[Run]:
+        """For each REPEAT the newest completed run that matches, else the newest; a short test run only without others.
+
+        Raises UnavailableError: no run matches.
+        """
+        found: dict[int, list[Run]] = {}
+        for run in filter(lambda run: run.matches(where), self.runs):
+            found.setdefault(run.repeat, []).append(run)
+        if not found:
+            raise UnavailableError(NOT_MEASURED)
+        chosen = []
+        for _, same in sorted(found.items()):
+            candidates = [run for run in same if run.state == "completed"] or same
+            chosen.append(next(run for run in reversed(candidates) if not _is_short(run, candidates)))
+            if (newest := same[-1]) is not chosen[-1]:
+                why = newest.outcome
+                if newest.state == "completed":
+                    why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
+                self.notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
+        return chosen
+
+
+def _is_short(run: Run, candidates: Sequence[Run]) -> bool:
+    """Whether a similar one among the candidates was to process more than twice as many examples."""
+    if (asked := run.examples_asked) is None:
+        return False
+    longer = (one for one in candidates if max(0, asked) < _SHORT * (one.examples_asked or 0))
+    return any(_shape(one) == _shape(run) for one in longer)
+
+
+def _shape(run: Run) -> tuple:
+    """What runs of one length share; for tiny runs also the data: the quickstart trains on more than tiny.env."""
+    data = run.settings.get("dataset") if run.tiny else None
+    return data, run.record.exercise, run.record.config, run.model, run.world_size, run.record.nodes
 
 
 def fill(table: Table, runs: list[Run]) -> FilledTable:
@@ -130,7 +200,7 @@ def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
     """The conditions of the nearest cell that the run does not meet; "" for a run that a cell shows."""
     if conditions and all(where["tiny"] != run.tiny for where in conditions):
         return "tiny" if run.tiny else "not tiny"
-    differing = ([one for one in where.items() if not run.matches(dict([one]))] for where in conditions)
+    differing = ([one for one in where.items() if not run.meets(*one)] for where in conditions)
     nearest = min(differing, key=len, default=[])
     return "; ".join(_difference(key, run.fact(key), wanted) for key, wanted in nearest)
 

@@ -2,16 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import Run
-from tools.tables.definitions import blank_tables, predictions
 from tools.tables.fill import Cell, FilledTable, fill
-from tools.tables.markdown import BY_HAND, is_blank, normalised, section, tables_in
+from tools.tables.markdown import BY_HAND, Table, is_blank, normalised, section, tables_in
+from tools.tables.table import blank_tables, predictions
 from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
@@ -63,12 +63,18 @@ class Judgement:
     expected: str
 
 
-Checked = list[tuple[FilledTable, list[Judgement]]]
+@dataclass(frozen=True)
+class Checked:
+    """A table of a form: as the participant wrote it, as the runs fill it, and the judgement of its cells."""
+
+    copy: Table
+    filled: FilledTable
+    cells: list[Judgement]
 
 
-def counts(checked: Checked) -> Counter[str]:
+def counts(checked: Sequence[Checked]) -> Counter[str]:
     """How many cells have each verdict."""
-    return Counter(cell.verdict for _, cells in checked for cell in cells)
+    return Counter(cell.verdict for table in checked for cell in table.cells)
 
 
 def questions(folder: Path) -> list[str]:
@@ -86,7 +92,7 @@ def predictions_form(folder: Path) -> str:
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
-def prediction_lines(checked: Checked, text: str, runs: list[Run], show: bool) -> Iterator[str]:
+def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
     """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
 
     `12; 6` predicts two figures. As many as there are cells are judged, each by its own.
@@ -98,13 +104,12 @@ def prediction_lines(checked: Checked, text: str, runs: list[Run], show: bool) -
         show: also figures of cells that the participant has not read, or read wrongly.
     """
     typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
-    form = checked[0][0].table
+    form = checked[0].filled.table
     asked = predictions(form.path.parent) if typed else {}  # the closing task's form has none
-    own = {filled.table.number: filled for filled, _ in checked}
+    own = {table.copy.number: table.filled for table in checked}
     others = [table for table in blank_tables(form.path.parent, form.tiny) if table.number not in own] if asked else []
-    unread = {
-        (one.table, one.row, one.column) for _, judged in checked for one in judged if one.verdict in (BLANK, WRONG)
-    }
+    judgements = (one for table in checked for one in table.cells)
+    unread = {(one.table, one.row, one.column) for one in judgements if one.verdict != RIGHT}
     for question, yours, *_ in typed:
         if is_blank(yours):
             continue
@@ -136,5 +141,5 @@ def how_close(yours: str, cell: Cell) -> str:
 
 
 def cell_at(filled: FilledTable, row: str, column: str) -> Cell | None:
-    """The cell with these labels."""
+    """The cell at these labels."""
     return next((cell for *labels, cell in filled.labelled() if labels == [row, column]), None)

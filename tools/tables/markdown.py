@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
@@ -120,18 +120,18 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", inner)]
 
 
-def read_tables(path: Path) -> list[Table]:
-    """A file's captioned tables.
-
-    Raises:
-        InputError: the file cannot be read; or as `tables_in` does.
-    """
+def read_text(path: Path) -> str:
+    """A file's text. Raises InputError if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else error  # an OSError's text repeats the path
         raise InputError(f"{path}: cannot be read as text: {why}") from error
-    return [table for table in tables_in(text, path) if table.number]
+
+
+def read_tables(path: Path) -> list[Table]:
+    """A file's captioned tables. Raises InputError as `read_text` and `tables_in`."""
+    return [table for table in tables_in(read_text(path), path) if table.number]
 
 
 def tables_in(text: str, path: Path = Path()) -> list[Table]:

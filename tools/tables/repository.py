@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.tables.definitions import blank_tables
 from tools.tables.markdown import Table
+from tools.tables.table import blank_tables
 from workshop.record.exercises import FURTHER, exercises_with, find_exercise
 from workshop.record.exercises import REPO as ROOT
 

@@ -1,6 +1,6 @@
-"""What the tables of an exercise ask for: TABLES in its tables.py, by their numbers.
+"""The tables of an exercise: rows and columns from its documents, what they ask for from its tables.py.
 
-Rows and columns are those of the documents. A function such as
+There TABLES has each table by its number. A function such as
 
     def strategy(row, column):
         return figure(column), STRATEGIES[row]
@@ -13,21 +13,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tools.logs.figures import Figure
-from tools.logs.run import Run, Where
+from tools.logs.run import NoneOf, Run, Where
+from tools.tables import markdown
 from tools.tables.comparisons import FIGURES
-from workshop.record.exercises import FURTHER, REPO
+from tools.tables.markdown import cells_named, is_blank, read_tables
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
 
-# The speed ladder's rungs, by their names in labels: "1 bf16", "variant: float8", "peer: trl padded".
-RUNGS = {
-    path.stem.replace("_", ": " if path.stem[0].isalpha() else " ", 1).replace("_", " "): path.stem
-    for path in REPO.glob(f"{FURTHER}/speed-ladder/rungs/*.env")
+# Settings that tiny.env changes: a tiny run meets every condition on them.
+SIZES = {
+    *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
+    *("precision", "epochs"),
 }
 _BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also) if title}
 _EMPTY = Run(Path())
@@ -93,3 +96,93 @@ def batch(label: str) -> Where:
     """The runs with a micro-batch, an accumulation and a precision: `4 x 4, fp16`."""
     rows, accumulation, precision = re.fullmatch(r"(\d+) x (\d+), (\w+)", label).groups()
     return runs(batch_size=int(rows), grad_acc=int(accumulation), precision=precision)
+
+
+# ---- read with their documents ----
+
+
+def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
+    """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
+
+    README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
+    of them without figures.
+
+    Raises:
+        KeyError: tables.py does not know a table's number, or a label.
+    """
+    paths = [path for path in (folder / "RESULTS.md", folder / "README.md") if path.exists()]
+    known, found = tables_py(folder).TABLES, {}
+    for table in (table for path in paths for table in read_tables(path) if table.blank or table.generated):
+        asked = known[table.number]
+        if table.generated:
+            table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
+        if table.number in found:
+            table = found[table.number].with_cells_of(table, asked.label_columns)
+        exercises = tuple(asked.exercises) or (folder.resolve().name,)
+        found[table.number] = replace(table.marked_for(tiny), definition=asked, exercises=exercises)
+    return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
+
+
+def form_tables(folder: Path, tiny: bool) -> list[markdown.Table]:
+    """The tables that a participant fills in: the README's, or where it has none all."""
+    every = blank_tables(folder, tiny)
+    by_number = {table.number: table for table in every}
+    written = [table for table in read_tables(folder / "README.md") if table.blank]
+    own = [replace(table.marked_for(tiny), definition=by_number[table.number].definition) for table in written]
+    return own or every
+
+
+def _without_figures(row: list[str], header: list[str], asked: Table) -> list[str]:
+    labels = row[: asked.label_columns]
+    cells = zip(row[len(labels) :], header[len(labels) :], strict=True)
+    return [*labels, *(text if asked.value(*labels, column) is None else "" for text, column in cells)]
+
+
+def predictions(folder: Path) -> dict[str, list[tuple[str, ...]]]:
+    """By the number of each question in *Predict* the cells that answer it: table, row and column of each."""
+    asked = getattr(tables_py(folder), "PREDICTIONS", {})
+    return {question: [cell for place in places for cell in cells_named(place)] for question, places in asked.items()}
+
+
+def tables_py(folder: Path) -> ModuleType:
+    """The exercise's tables.py, which no package holds."""
+    spec = spec_from_file_location(f"tables of {folder.name}", folder / "tables.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
+    """What every blank cell asks for; None for other cells."""
+    asked = table.definition
+    # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
+    # steps slower. Such runs are in no table that does not ask for them.
+    shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | asked.where
+    if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
+        del shared["shared_gpu"]
+        shared |= {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
+    shared |= {"tiny": table.tiny}
+    dropped = SIZES.difference(asked.compares) if table.tiny else ()
+
+    def cell(labels: list[str], column: str) -> Asked:
+        figure, where = asked.value(*labels, column)
+        return figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
+
+    count = asked.label_columns
+    return [
+        [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
+        for row in table.rows
+    ]
+
+
+def titles(tables: Sequence[markdown.Table]) -> dict[str, dict[str, None]]:
+    """By a figure's name its titles: the column's, or the row's where a column shows several figures."""
+    found: dict[str, dict[str, None]] = {}
+    for table in tables:
+        rows = blank_cells(table)
+        for at, column in enumerate(table.header):
+            shown = {cells[at][0].name for cells in rows if cells[at]}
+            for row, cells in zip(table.rows, rows, strict=True):
+                if cells[at]:
+                    found.setdefault(cells[at][0].name, {})[column if len(shown) == 1 else row[0]] = None
+    return found

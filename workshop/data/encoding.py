@@ -22,7 +22,6 @@ from jinja2 import TemplateError
 from transformers import AutoTokenizer, GPT2TokenizerFast, PreTrainedTokenizerBase
 
 from workshop.data.forms import SAMPLE_DIR, Row
-from workshop.data.hub import hub_error
 from workshop.record.errors import InputError
 
 IGNORE = -100  # torch.nn.CrossEntropyLoss ignores positions with this label
@@ -43,6 +42,8 @@ def load_tokenizer(name_or_path: str) -> PreTrainedTokenizerBase:
         kind = GPT2TokenizerFast if original else AutoTokenizer
         tokenizer = kind.from_pretrained(folder if folder.is_dir() else name_or_path)
     except (OSError, ValueError) as error:
+        from workshop.data.hub import hub_error
+
         what = f"tokenizer '{name_or_path}' (TOKENIZER_NAME, or else MODEL_NAME)"
         raise hub_error(what, name_or_path, error) from error
     if not tokenizer.is_fast:
@@ -153,7 +154,7 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                 "expected one answer per example, or a tokenizer without a template"
             )
-        if lost := [one["role"] for one in some[written:] if one["content"].strip() not in after]:
+        if lost := [turn["role"] for turn in some[written:] if turn["content"].strip() not in after]:
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
                 "conversation without it, or another tokenizer"

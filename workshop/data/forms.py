@@ -114,10 +114,10 @@ def conversation_of(at: str, row: Row, keys: Keys) -> Row:
     messages, unread = [], set()
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
         if role is None or _is_list_of(dict, row[column]):
-            for place, one in items_of(f"{at}: ", row, column):
-                if isinstance(one, dict):
-                    unread |= keys.of_turn(place, one)
-                messages.append(_message(place, one))
+            for place, turn in items_of(f"{at}: ", row, column):
+                if isinstance(turn, dict):
+                    unread |= keys.of_turn(place, turn)
+                messages.append(_message(place, turn))
             if column == "prompt" and "assistant" in [message["role"] for message in messages]:
                 raise InputError(f"{at}: prompt: found a turn of an assistant, which is no target; expected messages")
             continue
@@ -144,7 +144,7 @@ def _message(at: str, message: Any) -> dict[str, str]:
 
 
 def _is_list_of(kind: type, value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, kind) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, kind) for item in value)
 
 
 def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
@@ -153,7 +153,9 @@ def article_rows(at: str, article: Any) -> Iterator[tuple[str, Row]]:
     for paragraph_at, paragraph in items_of(f"{at}.", article, "paragraphs"):
         context = text_of(paragraph_at, paragraph, "context")
         for place, asked in items_of(f"{paragraph_at}.", paragraph, "qas"):
-            texts = [text_of(answer_at, one, "text") for answer_at, one in items_of(f"{place}.", asked, "answers")]
+            texts = [
+                text_of(answer_at, answer, "text") for answer_at, answer in items_of(f"{place}.", asked, "answers")
+            ]
             yield place, asked | {"title": title, "context": context, "answers": {"text": texts}}
 
 

@@ -74,7 +74,7 @@ def needs(settings: Mapping[str, str]) -> list[Repository]:
     found += [Repository("tokenizer", tokenizer or model)] if random or tokenizer else []
     found = [need for need in found if not Path(need.name).is_dir()]
     data = [settings.get(name, "") for name in ("DATASET", "EVAL_DATASET")]
-    found += [Repository("dataset", name_and_slice(one)[0]) for one in data if not is_path(one)]
+    found += [Repository("dataset", name_and_slice(dataset)[0]) for dataset in data if not is_path(dataset)]
     return [need for need in dict.fromkeys(found) if need.name not in NOT_ON_HUB]
 
 

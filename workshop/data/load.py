@@ -14,8 +14,9 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts
 from workshop.data.forms import Row
 from workshop.data.sources import cache_folder, code_of_package, load_splits, note, split_of
+from workshop.private_names import fingerprint
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.settings import Settings
 
 ENCODED = Features(
@@ -133,7 +134,7 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)
     libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
-    depends_on = [rows._fingerprint, *kept, settings.max_length, settings.labels, *libraries, code_of_package()]
+    depends_on = [fingerprint(rows), *kept, settings.max_length, settings.labels, *libraries, code_of_package()]
     (disable_progress_bars if len(rows) <= SHOW_PROGRESS_ABOVE else enable_progress_bars)()
     options = {"batched": True, "features": ENCODED, "remove_columns": rows.column_names, "desc": "tokenising"}
     return rows.map(encode, new_fingerprint=Hasher.hash(depends_on), **options)

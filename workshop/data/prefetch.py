@@ -39,8 +39,8 @@ def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
     found: dict[str, list[Repository]] = {}
     for name in names or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
         day = [folder.name for folder in of_day(name)]
-        for one in day or [name]:
-            found.setdefault(one, []).extend(_needed(one, only_must_do=bool(day)))
+        for asked in day or [name]:
+            found.setdefault(asked, []).extend(_needed(asked, only_must_do=bool(day)))
     return {name: list(dict.fromkeys(some)) for name, some in found.items()}
 
 

@@ -27,9 +27,7 @@ from pyarrow.parquet import ParquetFile
 
 from workshop.data import forms
 from workshop.data.forms import Row
-from workshop.data.hub import Repository
 from workshop.record.errors import InputError
-from workshop.sample import harbour
 
 SHOW_PROGRESS_ABOVE = 50 << 20  # bytes; smaller files take seconds
 EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .csv, .parquet or .txt file, in UTF-8"
@@ -87,7 +85,8 @@ def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
 
 def code_of_package() -> str:
     """Return the code that reads and encodes, for a cache to depend on: fingerprints cover no imported functions."""
-    return "".join(path.read_text() for path in sorted([*Path(__file__).parent.glob("*.py"), Path(harbour.__file__)]))
+    files = [*Path(__file__).parent.glob("*.py"), forms.SAMPLE_DIR / "harbour.py"]
+    return "".join(path.read_text() for path in sorted(files))
 
 
 def cache_folder() -> Path:
@@ -118,6 +117,8 @@ def _local(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
 
 def _of_hub(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
     """Read a data set of the hub from its folder, because offline its name would not be found."""
+    from workshop.data.hub import Repository
+
     repository = Repository("dataset", name)
     folder = repository.cached() or Path(repository.snapshot())
     parts = {file.parent for file in folder.rglob("*.parquet")}
@@ -139,7 +140,7 @@ def _read(path: Path, ignored: tuple[str, ...]) -> Dataset:
 
 
 def _kept(ignored: tuple[str, ...], read: Callable[..., Iterator[Located]], *of: object) -> Dataset:
-    """Return the rows that `read(*of)` gives, in the columns of the first one's kind, from the cache if they are there.
+    """Return the rows that `read(*of)` gives, in the columns of the first row's kind, from the cache if they are there.
 
     Raises InputError for a row that cannot be read. Args: ignored: of IGNORE_KEYS.
     """
@@ -173,6 +174,8 @@ def _converted(
 
 
 def _harbour_rows(name: str, split: str) -> Iterator[Located]:
+    from workshop.sample import harbour  # for this data set only
+
     yield from ((row["id"], row) for row in harbour.rows(split, sentences=name == "harbour-sentences"))
 
 
@@ -217,7 +220,7 @@ def _csv(path: Path) -> Iterator[Located]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         rows = csv.DictReader(lines, restval="", strict=True)
         if twice := [name for name, times in Counter(rows.fieldnames).items() if name and times > 1]:
-            raise InputError(f"{path}: found the column {twice[0]} twice, where the last one would win; expected one")
+            raise InputError(f"{path}: found the column {twice[0]} twice, where the last would win; expected it once")
         for number, row in enumerate(rows, 1):
             if None in row:
                 raise InputError(f"{path}: row {number}: found more cells than columns, expected as many")

@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
@@ -105,15 +105,19 @@ def end_earlier() -> None:
                 if mark <= set(os.fsdecode(file.read_bytes()).split("\0")):
                     os.kill(int(file.parent.name), signal.SIGKILL)
                     living = True
-        time.sleep(0.02 * living)
+        if living:
+            time.sleep(0.02)
 
 
-def run(command: list[str], logged_pid: int | None = None) -> int:
-    """Run `command`; return its exit code. Args: logged_pid: process whose memory is logged; None: the command's."""
+def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:
+    """Run `command`; return its exit code.
+
+    Args: environ: the command's; logged_pid: process whose memory is logged; None: the command's.
+    """
     end_earlier()
-    os.environ["STARTED_BY_NODE"] = os.environ.get("SLURM_NODEID", "0")
     processes.lead_job()
-    training = processes.started(command, signal.SIGKILL)
+    mark = {"STARTED_BY_NODE": os.environ.get("SLURM_NODEID", "0")}
+    training = processes.started(command, signal.SIGKILL, env=dict(environ) | mark)
     loggers = start_loggers(logged_pid or training.pid)
     control, saving = Control(Path(os.environ["RUN_DIR"])), False
     ending = Ending(control, [process.pid for process in loggers])
@@ -126,7 +130,7 @@ def run(command: list[str], logged_pid: int | None = None) -> int:
             ending.within(processes.KILL_AFTER_S)
             os.killpg(training.pid, signal.SIGTERM)
     for process in loggers:
-        process.kill()  # also one that is stopped, which SIGTERM does not end
+        process.kill()  # SIGTERM does not end a logger that is stopped
         process.wait()
     while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
@@ -152,12 +156,12 @@ def on_own_gpus(command: list[str]) -> list[str]:
 def main() -> None:
     words = [os.path.expandvars(word) for word in sys.argv[1:]]
     if words[0] != "--task-per-gpu":
-        sys.exit(run(on_own_gpus(words)))
+        sys.exit(run_with_loggers(on_own_gpus(words)))
     ranks = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
-    os.environ |= {name: os.environ[slurm] for name, slurm in ranks.items()}
-    if os.environ["LOCAL_RANK"] == "0":
-        sys.exit(run(words[1:], os.getppid()))  # slurmstepd, the parent of all tasks
-    os.execvp(words[1], words[1:])
+    environ = os.environ | {name: os.environ[slurm] for name, slurm in ranks.items()}
+    if environ["LOCAL_RANK"] == "0":
+        sys.exit(run_with_loggers(words[1:], environ, os.getppid()))  # slurmstepd, the parent of all tasks
+    os.execvpe(words[1], words[1:], environ)
 
 
 if __name__ == "__main__":

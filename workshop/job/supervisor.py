@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,15 +36,15 @@ TOLD_TO_END = 143
 
 
 class Supervisor:
-    """Runs the job in the environment that launch.sh has made."""
+    """Runs the job. Args: environ: that launch.sh has made; the run's folder and its checkpoint are added to a copy."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self.command = list(command)
-        self.job = os.environ.get("SLURM_JOB_ID")
-        self.world_size = int(os.environ["NNODES"]) * int(os.environ["NPROC_PER_NODE"])
-        self.restarts = int(os.environ.get("RESTARTS") or 3)
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self.command, self.environ = list(command), dict(environ)
+        self.job = self.environ.get("SLURM_JOB_ID")
+        self.world_size = int(self.environ["NNODES"]) * int(self.environ["NPROC_PER_NODE"])
+        self.restarts = int(self.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
-        self.noticed = "NOTICED" in os.environ  # SLURM has sent its notice of the time limit
+        self.noticed = "NOTICED" in self.environ  # SLURM has sent its notice of the time limit
         self.ended = False  # this process ended the training or did not start it; else it died by itself
         self.again = False  # no time is left: the requeued job continues the training
         self.others = processes.descendants()  # started by the shell that became this process: a `tee` of its output
@@ -55,23 +55,24 @@ class Supervisor:
         self.begin(self.make_run_folder())
         if self.noticed:
             self.handle(signal.SIGUSR1)
-        check = shlex.split(os.environ.get("CHECK_FIRST", ""))
+        check = shlex.split(self.environ.get("CHECK_FIRST", ""))
         return self.end((self.run_step(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> Path | None:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
-        if self.command[0] == "deepspeed" and len(os.environ["DEEPSPEED_HOSTS"].split()) < int(os.environ["NNODES"]):
-            nodes = f"EMULATED_NODES={os.environ['NNODES']}: deepspeed gives each node of one host the same GPUs"
-            raise InputError(f"{nodes}; expected sbatch --nodes={os.environ['NNODES']}, or more GPUS_PER_NODE")
-        runs = Path(os.environ["LOG_DIR"], os.environ["EXPERIMENT_NAME"])
+        hosts, nodes = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.environ["NNODES"]
+        if self.command[0] == "deepspeed" and len(hosts) < int(nodes):
+            found = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
+            raise InputError(f"{found}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
+        runs = Path(self.environ["LOG_DIR"], self.environ["EXPERIMENT_NAME"])
         earlier = None
-        if named := os.environ.get("RESUME_RUN"):
+        if named := self.environ.get("RESUME_RUN"):
             earlier = Path(named)
             if not (earlier / "run.json").is_file():
                 raise InputError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
-        elif int(os.environ.get("SLURM_RESTART_COUNT") or 0):
+        elif int(self.environ.get("SLURM_RESTART_COUNT") or 0):
             earlier = next(runs.glob(f"*-j{self.job}"), None)
-        if not earlier and (checkpoint := os.environ.get("RESUME_FROM")):
+        if not earlier and (checkpoint := self.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), self.world_size)
         try:
             self.run_dir = (earlier or new_folder(runs, f"j{self.job}" if self.job else f"p{os.getpid()}")).absolute()
@@ -87,17 +88,16 @@ class Supervisor:
         if state == "completed":  # maybe by the job before this one in the queue
             show(f"{self.run_dir}: this run is completed, nothing is left to train")
             sys.exit(0)
-        os.environ["RUN_DIR"] = str(self.run_dir)
+        self.environ["RUN_DIR"] = str(self.run_dir)
         found = self.newest_checkpoint() if earlier else None
         if not earlier:
-            script = f"{os.environ['EXERCISE_DIR']}/{os.environ['LAUNCHER']}"
-            words = [script, *shlex.split(os.environ["LAUNCHER_ARGUMENTS"])]
-            memory_mib = os.environ.get("SLURM_MEM_PER_NODE")
-            again = {"command": words, "settings": given_settings(), "memory_mib": memory_mib}
+            script = f"{self.environ['EXERCISE_DIR']}/{self.environ['LAUNCHER']}"
+            words = [script, *shlex.split(self.environ["LAUNCHER_ARGUMENTS"])]
+            memory_mib = self.environ.get("SLURM_MEM_PER_NODE")
+            again = {"command": words, "settings": given_settings(self.environ), "memory_mib": memory_mib}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed":
-            hosts = os.environ["DEEPSPEED_HOSTS"].split()
-            slots = [f"{host} slots={os.environ['NPROC_PER_NODE']}\n" for host in hosts]
+            slots = [f"{host} slots={self.environ['NPROC_PER_NODE']}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
         show(f"run folder: {self.run_dir}")
         return found
@@ -110,7 +110,7 @@ class Supervisor:
 
     def newest_checkpoint(self) -> Path | None:
         """Return this run's newest whole checkpoint; print why newer ones are skipped."""
-        found = checkpoints.newest((self.run_dir / os.environ["OUTPUT_DIR"]).resolve(), self.say)
+        found = checkpoints.newest((self.run_dir / self.environ["OUTPUT_DIR"]).resolve(), self.say)
         if found:
             checkpoints.check_processes(found, self.world_size)
         return found
@@ -120,9 +120,9 @@ class Supervisor:
         again = (self.run_dir / "run.json").exists()
         begin(self.run_dir, self.command, str(checkpoint or ""))
         if checkpoint:
-            os.environ["RESUME_FROM"] = str(checkpoint)
+            self.environ["RESUME_FROM"] = str(checkpoint)
         if again:
-            self.say(f"the run goes on from {os.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
+            self.say(f"the run goes on from {self.environ.get('RESUME_FROM') or 'the first step: no whole checkpoint'}")
 
     def train(self) -> int:
         """Train, again as long as the training dies by itself and each time comes further than before."""
@@ -134,7 +134,7 @@ class Supervisor:
             ended = record_end(self.run_dir, code, "", by_itself=True)
             checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
             self.look_for_signals()
-            if not checkpoint or str(checkpoint) == os.environ.get("RESUME_FROM") or self.received:
+            if not checkpoint or str(checkpoint) == self.environ.get("RESUME_FROM") or self.received:
                 return code
             if self.noticed:
                 self.ended, self.again = False, True
@@ -159,7 +159,7 @@ class Supervisor:
         with output.open("ab") as out:
             offset = out.tell()
             self.step = step = processes.started(
-                command, signal.SIGTERM, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
+                command, signal.SIGTERM, env=self.environ, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
             )
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
@@ -235,11 +235,11 @@ def new_folder(runs: Path, job: str) -> Path:
             time.sleep(1)
 
 
-def given_settings() -> dict[str, str]:
+def given_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Return this run's settings as env_vars.sh and the shell give them: paths whole, without keys."""
     no_keys = {name for name in exported(Path("env_vars.sh")) if not re.search("KEY|_TOKEN|SECRET|PASSWORD", name)}
     names = {*defaults(), *no_keys} - {"RUN_DIR", "CONFIG", "RESUME_FROM"}
-    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+    return {name: environ[name] for name in sorted(names) if environ.get(name)}
 
 
 def shown(ended: dict[str, str]) -> str:
@@ -250,7 +250,7 @@ def shown(ended: dict[str, str]) -> str:
 def main() -> None:
     processes.lead_job()
     try:
-        sys.exit(Supervisor(sys.argv[1:]).run())
+        sys.exit(Supervisor(sys.argv[1:], os.environ).run())
     except OSError as error:
         raise InputError(f"{failed_file(error)}; expected a run folder that can be written") from None
 

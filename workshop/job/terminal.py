@@ -17,7 +17,7 @@ def follow(output: Path, offset: int, over: threading.Event) -> None:
         file.seek(offset)
         while not last:
             last = over.wait(0.2)
-            *lines, begun = (begun + file.read() + "\n" * last).split("\n")
+            *lines, begun = (begun + file.read() + ("\n" if last else "")).split("\n")
             for line in lines:
                 progress = re.match(r"\{'loss': |step \d+: loss |.*\d%\|", line)
                 if not _INFORMATION.match(line) and not (progress and time.monotonic() < next_s):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from workshop.private_names import loaded_operators, use_gloo_between_ranks
 from workshop.record.errors import InputError
 from workshop.settings.deepspeed_config import operators_of
 
@@ -27,21 +28,17 @@ BUILD = "import sys; from deepspeed.ops.op_builder.all_ops import ALL_OPS; ALL_O
 def prepare_operators(config: dict | None) -> None:
     """Give DeepSpeed the operators that its configuration uses, compiled if necessary. Every rank calls it."""
     if config:
-        import deepspeed
-
-        # Without a GPU it would compile collectives to connect the ranks of a node, which gloo connects as well.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        use_gloo_between_ranks()
         load(operators_of(config))
 
 
 def load(names: Sequence[str]) -> None:
     """Register these operators as loaded. DeepSpeed's loader waits for PyTorch's lock, which a killed rank leaves."""
-    from deepspeed.ops.op_builder.builder import OpBuilder
-
     compile_missing(names)
-    for name in set(names) - OpBuilder._loaded_ops.keys():
+    loaded = loaded_operators()
+    for name in set(names) - loaded.keys():
         spec = importlib.util.spec_from_file_location(name, folder() / name / f"{name}.so")
-        OpBuilder._loaded_ops[name] = module = importlib.util.module_from_spec(spec)
+        loaded[name] = module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
 
 

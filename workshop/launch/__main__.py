@@ -1,4 +1,4 @@
-"""`python -m workshop.launch`: check what a launcher was given, and print what it exports, as lines of bash.
+"""`python -m workshop.launch`: print what a launcher exports, as lines of bash, then become its checks (checks.py).
 
 A mistake is one line and exit code 1, before there is a run folder.
 """
@@ -6,16 +6,15 @@ A mistake is one line and exit code 1, before there is a run folder.
 import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from workshop.launch import checks, rendezvous
+from workshop.launch import rendezvous
+from workshop.launch.checks import as_bash, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line
-from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 
@@ -65,12 +64,12 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     """Return what the launcher and its arguments say, as variables that env_vars.sh and the training read."""
     name, arguments = launcher_name(environ), shlex.split(environ["LAUNCHER_ARGUMENTS"])
     launcher = declared(Path.cwd()).launcher(name)
-    checks.check_arguments(launcher, name, arguments)
+    check_arguments(launcher, name, arguments)
     found = dict[str, str]()
     if launcher.array and not arguments and environ.get("SLURM_ARRAY_TASK_ID"):
         found, arguments = array_line(launcher, environ)
     options = launcher.settings_among(arguments)
-    checks.check_model(environ, options)
+    check_model(environ, options)
     found |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
     repo, modules = Path(environ["REPO"]), declared(Path.cwd()).modules
     found["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
@@ -87,50 +86,14 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     return found | {"CONFIG": os.path.realpath(config) if config else ""}
 
 
-def comforts(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
-    from workshop.data.hub import is_offline
-
-    found = {"PYTHONWARNINGS": "ignore::FutureWarning", "TQDM_MININTERVAL": "5"}  # DeepSpeed uses PyTorch's old names
-    found = {name: environ.get(name) or value for name, value in found.items()}
-    # Without network the hub's library would retry for minutes; offline it reads its cache.
-    return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
-
-
-def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
-    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
-    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
-        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
-    if names and subprocess.run(command, stdout=sys.stderr).returncode:
-        sys.exit(1)
-
-
-def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return lines of bash that make one environment of another."""
-    lines = []
-    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
-        if name.isidentifier() and name not in after:
-            lines.append(f"unset {name}")
-        elif name.isidentifier() and after[name] != before.get(name):
-            lines.append(f"export {name}={shlex.quote(after[name])}")
-    return "\n".join(lines)
-
-
 def main() -> None:
     before = dict(os.environ)
     environ = before | given(before)
     environ |= rendezvous.world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
-    os.environ.update(environ)  # for the libraries, which read theirs when they are imported
-    environ |= rendezvous.shares(environ)
-    found = checks.check_all(environ)
-    environ |= comforts(environ)
-    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
-    if environ.get("WANDB_MODE") == "offline":
-        del environ["WANDB_MODE"]
-    compile_operators(operators_of(found.values) if found and found.is_deepspeed else [], environ)
-    print(as_bash(before, environ))
+    print(as_bash(before, environ), flush=True)
+    # In this environment, which libraries read when they are imported.
+    os.execve(sys.executable, [sys.executable, "-m", "workshop.launch.checks"], environ)
 
 
 if __name__ == "__main__":

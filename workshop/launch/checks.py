@@ -1,25 +1,29 @@
-"""Checks before there is a run folder, without importing torch.
+"""`python -m workshop.launch.checks`: check a job's environment without torch, and print what else it exports.
 
 This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
 exercise's settings and its configuration file.
 """
 
+import os
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from workshop.launch import rendezvous
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
-from workshop.record.exercises import Launcher, declared
+from workshop.record.exercises import Launcher, Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
-from workshop.settings.configuration import Configuration
+from workshop.settings.configuration import Configuration, check_configuration, settings_class
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import exported
-from workshop.settings.settings import count, has_gpu, settings_class, started_script, world_size
+from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
@@ -33,7 +37,7 @@ def check(shell: Mapping[str, str]) -> None:
 
 
 def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
-    """Raises InputError for one that the launcher does not read: `baseline.slurm --time=1:00:00` has no effect."""
+    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
     if arguments and not launcher.reads(len(arguments)):
         raise InputError(
             f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
@@ -53,18 +57,17 @@ def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
 
 def check_world(environ: Mapping[str, str]) -> None:
     """Raises InputError for more nodes or GPUs than the launcher can use: each would be a training of its own."""
-    exercise = declared(Path.cwd())
-    launcher, nodes = exercise.launcher(environ["LAUNCHER"]), int(environ["NNODES"])
-    gpus = world_size(environ)
-    optional = "config" in launcher.arguments and exercise.takes(started_script(Path.cwd(), environ)) == "any"
+    exercise, start = declared(Path.cwd()), Start.of(environ)
+    launcher, nodes, gpus = exercise.launcher(start.launcher), int(environ["NNODES"]), start.processes
+    optional = "config" in launcher.arguments and exercise.takes(start.script) == "any"
     most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
     if gpus > most_gpus:
-        one = f"{exercise.folder.name} trains on one GPU{' without a configuration' * optional}"
-        raise InputError(f"{one}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
+        alone = f"{exercise.folder.name} trains on one GPU{' without a configuration' if optional else ''}"
+        raise InputError(f"{alone}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
     if nodes > (launcher.most_nodes or nodes):
-        other = [name for name, one in exercise.launchers.items() if not one.most_nodes and not one.most_gpus]
-        one = f"{environ['LAUNCHER']} trains on one node, but this job has {nodes}"
-        raise InputError(f"{one}; expected --nodes=1, or a launcher for several: {' '.join(other)}")
+        several = [name for name, other in exercise.launchers.items() if not other.most_nodes and not other.most_gpus]
+        found = f"{start.launcher} trains on one node, but this job has {nodes}"
+        raise InputError(f"{found}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> Configuration | None:
@@ -78,23 +81,13 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-    if not (found := settings.check_config(Path.cwd(), shell)):
+    if not (found := check_configuration(settings, Start.of(shell))):
         return None
     if found.needs_gpu and not has_gpu(shell):
         raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
     for note in found.notes:
         print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
     return found
-
-
-def warn_without_reporter(shell: Mapping[str, str]) -> None:
-    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
-    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
-    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
-        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
-        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
-        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
-        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
 
 
 def check_output(shell: Mapping[str, str]) -> None:
@@ -107,6 +100,16 @@ def check_output(shell: Mapping[str, str]) -> None:
             f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
             f"RESUME_FROM={found[0]} to go on from it"
         )
+
+
+def warn_without_reporter(shell: Mapping[str, str]) -> None:
+    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
+    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
+    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
+        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
+        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
+        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
+        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
 
 
 def warn_if_changed(shell: Mapping[str, str]) -> None:
@@ -136,3 +139,49 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
+
+
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline
+
+    found = {"PYTHONWARNINGS": "ignore::FutureWarning", "TQDM_MININTERVAL": "5"}  # DeepSpeed uses PyTorch's old names
+    found = {name: environ.get(name) or value for name, value in found.items()}
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return lines of bash that make one environment of another."""
+    lines = []
+    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
+        if name.isidentifier() and name not in after:
+            lines.append(f"unset {name}")
+        elif name.isidentifier() and after[name] != before.get(name):
+            lines.append(f"export {name}={shlex.quote(after[name])}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    before = dict(os.environ)
+    environ = before | rendezvous.shares(before)
+    found = check_all(environ)
+    environ |= comforts(environ)
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
+    if environ.get("WANDB_MODE") == "offline":
+        del environ["WANDB_MODE"]
+    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
+    print(as_bash(before, environ))
+
+
+if __name__ == "__main__":
+    main()

@@ -42,7 +42,7 @@ def world(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _free_port(port: int) -> int:
-    """Return this port or the next one that nobody listens on, so two jobs on one node cannot meet."""
+    """Return this port or the next that nobody listens on, so two jobs on one node cannot meet."""
     while True:
         with socket.socket() as connection:
             if connection.connect_ex(("localhost", port)):

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from workshop.private_names import TorchDispatchMode, call_of, process_group, tree_leaves
 from workshop.record.collectives import Collective
 
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …
@@ -35,10 +34,9 @@ class CollectiveCounter(TorchDispatchMode):
         result = operator(*args, **(kwargs or {}))
         # Ulysses has its all-to-all inside an operator of DeepSpeed, where a dispatch mode does not look.
         if operator.namespace in ("c10d", "_c10d_functional", "deepspeed"):
-            name = operator._schema.name.split("::")[1]
+            name, arguments = call_of(operator, args)
             if name not in SILENT:
-                named = dict(zip((item.name for item in operator._schema.arguments), args, strict=False))
-                self.calls[_collective(name, named | (kwargs or {}), result)] += 1
+                self.calls[_collective(name, arguments | (kwargs or {}), result)] += 1
         return result
 
 
@@ -50,7 +48,7 @@ def _collective(name: str, arguments: dict[str, Any], result: Any) -> Collective
     message = max(tensors, key=lambda tensors: sum(tensor.nbytes for tensor in tensors))
     group = arguments.get("process_group", arguments.get("group_name"))
     if isinstance(group, str):
-        group = dist.distributed_c10d._resolve_process_group(group)
+        group = process_group(group)
     elif isinstance(group, torch.ScriptObject):
         group = dist.ProcessGroup.unbox(group)
     ranks = tuple(dist.get_process_group_ranks(group))

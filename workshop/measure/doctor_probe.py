@@ -94,10 +94,10 @@ def cache(names: Sequence[str]) -> Finding:
     if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
         return "ok", "nothing is needed from the hub", ""
     needed = dict.fromkeys(chain(*prefetch.by_exercise(names).values()))
-    if missing := [f"{one.kind} {one.name}" for one in needed if not one.cached()]:
+    if missing := [f"{need.kind} {need.name}" for need in needed if not need.cached()]:
         fix = f"{' '.join(['python -m workshop.data.prefetch', *names])}  (or without network: source tiny.env)"
         return "error", f"not in the cache, or not all of it: {', '.join(missing)}", fix
-    return "ok", ", ".join(f"{one.kind} {one.name}" for one in needed), ""
+    return "ok", ", ".join(f"{need.kind} {need.name}" for need in needed), ""
 
 
 def main(names: Sequence[str]) -> None:

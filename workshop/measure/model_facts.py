@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import TrainerCallback
 
 from workshop.data.load import Data
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.record.run_record import update_run_record
 from workshop.settings.model_file import short_name
 from workshop.settings.settings import Settings

@@ -22,14 +22,13 @@ from typing import Any
 
 import torch
 
-from workshop.record.errors import InputError
+from workshop.record.errors import InputError, read_json
 from workshop.record.exercises import find_exercise
 from workshop.record.flops import flops_per_token
 from workshop.record.printable import markdown
 from workshop.record.run_record import read_run_record, read_summary
 from workshop.record.schema import Model, typed
-from workshop.settings.json_file import read_json
-from workshop.settings.offload import FP32_BYTES, moved_bytes
+from workshop.settings.offload import FP32_BYTES, Offload, moved_bytes
 from workshop.training.callbacks import synchronise
 
 BUFFER_BYTES = 2 << 30  # that are copied, read, or updated in a measurement
@@ -53,15 +52,13 @@ def work_of(record: dict[str, Any], config: dict[str, Any], logit_share: float =
     bytes of CPU memory, read and written, and the parameters of all GPUs. `logit_share` of the positions have their
     logits computed (LOGITS=labelled: not all). Raises InputError where nothing is offloaded.
     """
-    zero = config.get("zero_optimization", {})
-    optimizer = zero.get("offload_optimizer") or {}
-    if optimizer.get("device") != "cpu":
+    on_cpu = Offload.of(config).share
+    if not on_cpu:
         raise InputError(f"config {record['config']}: offload_optimizer is not on the CPU; expected a run that is")
     settings, model = record["settings"], typed(record["model"], Model)
     parameters, accumulation = model.parameters, settings["grad_acc"]
-    on_cpu = optimizer.get("ratio", 1.0)
     width = 2 if settings["fp16"] or settings["bf16"] else FP32_BYTES
-    moved = moved_bytes(zero, parameters / record["world_size"], accumulation, width)
+    moved = moved_bytes(config, parameters / record["world_size"], accumulation, width)
     tokens = settings["batch_size"] * accumulation * settings["max_length"]
     skipped = 6 * model.embedding_parameters * (1 - logit_share)
     return {

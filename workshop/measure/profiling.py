@@ -21,14 +21,14 @@ ROWS = 30  # kernels in the table
 
 
 class Profiler(TrainerCallback):
-    """Profiles the steps that PROFILE names, from the end of the step before to the end of the last one."""
+    """Profiles the steps that PROFILE names, from the end of the step before them to their end."""
 
     def __init__(self, settings: Settings) -> None:
         self.folder: Path = settings.run_dir
         self.first, self.last = map(int, (settings.profile or "0:0").split(":"))  # 0: none
         self._profile: torch.profiler.profile | None = None
         self._start_s = 0.0
-        self._step = self.first  # the newest one on the rank that writes
+        self._step = self.first  # the newest, on the rank that writes
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.after(0, state.is_world_process_zero)

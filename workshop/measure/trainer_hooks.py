@@ -9,33 +9,22 @@ import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from workshop.data.load import Data, note
-from workshop.kernels.operators import prepare_operators
 from workshop.measure.model_facts import RunRecorder
-from workshop.measure.profiling import Profiler
+from workshop.private_names import end_process
 from workshop.record import run_record
 from workshop.record.control import Control
-from workshop.record.plural import counted
-from workshop.settings.json_file import read_json
+from workshop.record.printable import counted
 from workshop.settings.settings import Settings
-from workshop.training.callbacks import StepRecorder, find_callback
-from workshop.training.deepspeed import gradient_clipping
-from workshop.training.exit_process import end_process
+from workshop.training.callbacks import InOrder, StepRecorder, find_callback
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter, warn_of_other_batch
 from workshop.training.sharding import ShardingRecorder, class_name
-from workshop.training.weights_and_biases import keep_wandb_local, report_summary
-from workshop.training.without_gpu import shard_over_gloo
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
-    """Return the Trainer's arguments for logging: every step's loss, as lines of a log file, and REPORT_TO.
-
-    The time-out of collectives and gradient clipping are among them.
-    """
-    path = Path(settings.config)
+    """Return the Trainer's arguments for its log, with every step's loss, for REPORT_TO and for hangs."""
     return {
-        "max_grad_norm": gradient_clipping(read_json(path) if path.suffix == ".json" else {}),
         "logging_steps": 1,
         "log_on_each_node": False,  # rank 0's lines are the log of all nodes
         "logging_nan_inf_filter": settings.nan_filter,
@@ -47,38 +36,55 @@ def reporting(settings: Settings) -> dict[str, Any]:
 
 
 def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
-    """Write the settings into run.json; let Weights & Biases, where it is on, write into the run's folder.
-
-    DeepSpeed gets its compiled operators, and without a GPU it and FSDP are told to shard over gloo. From a checkpoint
-    of step MAX_STEPS, inside an epoch, the Trainer would train one step more.
-    """
-    prepare_operators(arguments.deepspeed)
+    """Write the settings into run.json, prepare the libraries and start the hang watch."""
     if settings.resume_from:
         checkpoint = Path(settings.resume_from)
         warn_of_other_batch(checkpoint, arguments)
-        if 0 < settings.max_steps <= json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]:
+        step = json.loads((checkpoint / "trainer_state.json").read_text())["global_step"]
+        if 0 < settings.max_steps <= step:  # the Trainer would train another step, inside an epoch
             arguments.max_steps, arguments.num_train_epochs = -1, 0
-    shard_over_gloo(arguments)
-    keep_wandb_local(settings, arguments)
+    prepare_libraries(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)
     watch(settings)
 
 
+def prepare_libraries(settings: Settings, arguments: TrainingArguments) -> None:
+    """Give DeepSpeed its compiled operators, let it and FSDP shard over gloo without a GPU, and open W&B's run."""
+    if arguments.deepspeed:
+        from workshop.kernels.operators import prepare_operators
+
+        prepare_operators(arguments.deepspeed)
+    if arguments.deepspeed or arguments.fsdp:
+        from workshop.training.without_gpu import shard_over_gloo
+
+        shard_over_gloo(arguments)
+    if reports_to_wandb(arguments):
+        from workshop.training.weights_and_biases import open_run
+
+        open_run(settings, arguments)
+
+
+def reports_to_wandb(arguments: TrainingArguments) -> bool:
+    """Return whether the Trainer or DeepSpeed reports to Weights & Biases."""
+    return "wandb" in arguments.report_to or bool((arguments.deepspeed or {}).get("wandb", {}).get("enabled"))
+
+
 def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
-    """Return the callbacks that measure; give them the model before the Trainer wraps it."""
+    """Return what measures and saves, as one callback; give it the model before the Trainer wraps it."""
     for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
         if 0 < len(examples) < (size := getattr(settings, name.lower())):
             note(f"{name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
-    return [
-        RunRecorder(settings, data),
-        ShardingRecorder(settings, model),
-        recorder,
-        watch(settings),
-        Profiler(settings),
-        ScoreRecorder(settings, recorder, data.examples[: settings.generate_size]),
-        *([CheckpointWriter(settings, recorder)] if settings.saves_often else []),
-    ]
+    parts = [RunRecorder(settings, data), ShardingRecorder(settings, model), recorder, watch(settings)]
+    if settings.profile:
+        from workshop.measure.profiling import Profiler  # as its cost, only where it is asked for
+
+        parts.append(Profiler(settings))
+    # After the step's end is recorded: neither answers nor a save belong to a step.
+    parts.append(ScoreRecorder(settings, recorder, data.examples[: settings.generate_size]))
+    if settings.saves_often:
+        parts.append(CheckpointWriter(settings, recorder))
+    return [InOrder(parts)]
 
 
 def write_summary(settings: Settings, trainer: Trainer) -> None:
@@ -133,7 +139,10 @@ def end_run(settings: Settings, trainer: Trainer, data: Data) -> None:
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
         print("\n".join(sentences(summary)))
-        report_summary(summary)
+        if reports_to_wandb(trainer.args):
+            from workshop.training.weights_and_biases import report_summary
+
+            report_summary(summary)
         Control(settings.run_dir).say("finished")
     end_process()
 

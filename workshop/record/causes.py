@@ -1,7 +1,7 @@
 """Why a job failed, read from its output (train.out), by the launcher at its end and by the tools later.
 
 One failure prints many errors: when a rank runs out of memory, the others report an NCCL timeout half an hour later.
-So the kinds are ranked by what can cause what, and within a kind the first in the file counts. Only an error's form at
+So symptoms are ranked by what can cause what, and of each the first in the file counts. Only an error's form at
 the start of its line counts: a warning may mention `CUDA out of memory` or `scancel` and nothing is wrong.
 """
 
@@ -45,7 +45,7 @@ _SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{START}error: )\*\*\* (?:JOB|STEP
 _NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
 # A task ended by TERM has not failed: tasks of a cancelled step end so, and srun may report it before SLURM says why.
 _TASK_FAILED = _TASK + r"(?!Terminated|Exited with exit code 143)"
-# SLURM's signals cause none of these; after one SLURM ends the other tasks, and may report that first.
+# SLURM's signals cause none of these; after a crash SLURM ends the other tasks, and may report that first.
 _CRASH = "(?:Segmentation fault|Bus error|Illegal instruction|Floating point exception)"
 _CRASHED = rf"{_TASK}(?:Aborted|{_CRASH})"
 # SIGTERM's and SIGINT's own exceptions, and torchrun's report on its ranks.
@@ -56,12 +56,12 @@ _LOST = (
     r"|[\w.]*(?:Dist(?:Backend|Network|Store)Error|(?:ChildFailed|CalledProcess|BrokenPipe|Connection\w*)Error)\b"
     r"|[\w.]+: .*(?:[Cc]onnection (?:closed|reset|refused)|[Bb]roken pipe|[Tt]imed out|NCCL))"
 )
-# PyTorch writes `[rank0]: ` before the exception that ends a rank; one without it may have been caught.
+# PyTorch writes `[rank0]: ` before the exception that ends a rank; others may have been caught.
 _ENDED = rf"{BAR}{PREFIX}{{,2}}(?:\[rank\d+\]: ?(?:[\s|]*{RAISED})?(?!{_LOST}){EXCEPTION}|{OWN_ERROR})"
 
 
 @dataclass(frozen=True)
-class Kind:
+class Symptom:
     """Lines that tell a state; `not_after`: lines after which they are a consequence."""
 
     state: str
@@ -72,13 +72,13 @@ class Kind:
 # torchrun and deepspeed report the first rank that ended, {} its exit code; they end the others themselves.
 _ENDED_BY = r"failed \(exitcode: {0}\) local_rank: \d+|exits with return code = {0}\s*$|^\s*exitcode\s*: {0} \(pid"
 _SHELL = r"^\S+: line \d+:\s+"  # how bash begins its lines
-_RANK_KILLED = Kind("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
-_TASK_ENDED = Kind("failed", _TASK_FAILED)
+_RANK_KILLED = Symptom("failed", rf"{_ENDED_BY.format(-9)}|{_SHELL}\d+ Killed\b")
+_TASK_ENDED = Symptom("failed", _TASK_FAILED)
 # SLURM could not start a task (`execve(): `), or a plugin of it could not (`container_p_join: `).
-_NOT_STARTED = Kind("failed", r"^slurm(?:step)?d\b[^:*]{,99}: error: \w+(?:\(\d*\))?: ")
+_NOT_STARTED = Symptom("failed", r"^slurm(?:step)?d\b[^:*]{,99}: error: \w+(?:\(\d*\))?: ")
 # Somebody cancelled it, unless a task had failed before: then srun itself ends the step (--kill-on-bad-exit) with the
 # same words. Nor if a task crashed, before or after.
-_CANCELLED = Kind("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
+_CANCELLED = Symptom("cancelled", _SLURM_ENDS, not_after=_TASK_FAILED)
 _HANG = r"[Ww]atchdog (?:caught collective|hang|got stuck)|Timed out waiting \d+ms for|failed to pass monitoredBarrier"
 # Messages for a full disk of Python, shell commands, safetensors, and torch.save, whose file is too short.
 _FULL = (
@@ -87,36 +87,38 @@ _FULL = (
 )
 _FATAL = r"Fatal Python error: "
 _SSH = r"(?:ssh: |Host key verification failed|\S+: Permission denied \()"
-# Ranked: a kind is never the consequence of one further down.
-_KINDS = [
-    Kind("oom", _KILLED_FOR_MEMORY),
-    Kind("oom", _OUT_OF_MEMORY, not_after=_ENDED),
-    Kind("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
-    Kind("preempted", _SLURM_ENDS + "[^*]*DUE TO (?:PREEMPTION|JOB REQUEUE)"),
-    Kind("failed", _NODE_FAILED),
+# Ranked: a symptom is never the consequence of those below it.
+_SYMPTOMS = [
+    Symptom("oom", _KILLED_FOR_MEMORY),
+    Symptom("oom", _OUT_OF_MEMORY, not_after=_ENDED),
+    Symptom("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
+    Symptom("preempted", _SLURM_ENDS + "[^*]*DUE TO (?:PREEMPTION|JOB REQUEUE)"),
+    Symptom("failed", _NODE_FAILED),
     _CANCELLED,
-    Kind("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
+    Symptom("failed", _TASK + r"(?:Killed|Exited with exit code 137)", not_after=_TASK_FAILED),
     _RANK_KILLED,
-    Kind("failed", rf"{START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
-    Kind("failed", rf"{_ENDED}|{START}(?:\s*what\(\):|\[[EF]\d).*\bCUDA (?:driver )?error"),
-    Kind("failed", rf"{START}(?!{_LOST}){EXCEPTION}"),
+    Symptom("failed", rf"{START}(?!\w*[Ww]arning|INFO)[\w./+-]+: .{{,300}}{_FULL}"),
+    Symptom("failed", rf"{_ENDED}|{START}(?:\s*what\(\):|\[[EF]\d).*\bCUDA (?:driver )?error"),
+    Symptom("failed", rf"{START}(?!{_LOST}){EXCEPTION}"),
     # A crash makes the others wait. Not an abort (-6): so NCCL's watchdog ends a rank that waited.
-    Kind("failed", rf"{_ENDED_BY.format('-(?:4|7|8|11)')}|{_FATAL}(?!Aborted)|(?:{_TASK}|{_SHELL}\d+ ){_CRASH}"),
-    Kind("failed", _HANG),
-    Kind("failed", rf"^\s*what\(\):\s+(?!.*(?:{_LOST}|NCCL|[Cc]onnection|[Bb]roken pipe))\S"),
-    Kind("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
-    Kind("failed", rf"{START}[\w.]*Rendezvous\w*Error: "),
-    Kind("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
-    Kind("failed", r"^\s*what\(\):\s+\S"),
+    Symptom("failed", rf"{_ENDED_BY.format('-(?:4|7|8|11)')}|{_FATAL}(?!Aborted)|(?:{_TASK}|{_SHELL}\d+ ){_CRASH}"),
+    Symptom("failed", _HANG),
+    Symptom("failed", rf"^\s*what\(\):\s+(?!.*(?:{_LOST}|NCCL|[Cc]onnection|[Bb]roken pipe))\S"),
+    Symptom("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
+    Symptom("failed", rf"{START}[\w.]*Rendezvous\w*Error: "),
+    Symptom("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
+    Symptom("failed", r"^\s*what\(\):\s+\S"),
     _TASK_ENDED,
-    Kind("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{START}{_SSH}"),
-    Kind("failed", r"^srun: (?:error|fatal): (?!\S+ tasks? )"),
-    Kind("failed", _ENDED_BY.format(r"-?\d+")),
-    Kind("failed", rf"{START}{_SIGNALLED}"),
+    Symptom(
+        "failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{START}{_SSH}"
+    ),
+    Symptom("failed", r"^srun: (?:error|fatal): (?!\S+ tasks? )"),
+    Symptom("failed", _ENDED_BY.format(r"-?\d+")),
+    Symptom("failed", rf"{START}{_SIGNALLED}"),
     _NOT_STARTED,
 ]
-_EXCEPTIONS = [kind for kind in _KINDS if kind.state == "failed" and EXCEPTION in kind.pattern]
-# Every pattern above needs one of these; most lines of a training have none.
+_EXCEPTIONS = [symptom for symptom in _SYMPTOMS if symptom.state == "failed" and EXCEPTION in symptom.pattern]
+# Every pattern above has one of these words; most lines of a training have none.
 _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
     r"|exitcode|: line |denied|ssh: |Host key|watchdog|Traceback|\+-\+-"
@@ -154,18 +156,18 @@ class Cause:
 
 def cause(path: Path | str) -> Cause | None:
     """Return the first cause of a failure; None if the output names none. For a resumed run, of its last attempt."""
-    first: dict[Kind, Line] = {}  # a kind's first line
-    logged: dict[Kind, Line] = {}  # those that a logger wrote
+    first: dict[Symptom, Line] = {}  # a symptom's first line
+    logged: dict[Symptom, Line] = {}  # those that a logger wrote
     seen: set[str] = set()  # endings on a line above
     for line in list(lines_of(path, _HINT)):  # a list: what follows tells what was handled
         if line.text.startswith(GOES_ON):
             first, logged, seen = {}, {}, set()
         if "During handling of" in line.text:
             seen.discard(_ENDED)
-        for kind in _KINDS:
-            if kind.not_after not in seen and re.search(kind.pattern, line.text):
-                if not (line.handled and kind in _EXCEPTIONS):
-                    (logged if line.logged else first).setdefault(kind, line)
+        for symptom in _SYMPTOMS:
+            if symptom.not_after not in seen and re.search(symptom.pattern, line.text):
+                if not (line.handled and symptom in _EXCEPTIONS):
+                    (logged if line.logged else first).setdefault(symptom, line)
                 break
         if not line.last:  # else it had not ended the rank
             seen |= {pattern for pattern in (_TASK_FAILED, _ENDED, _CRASHED) if re.search(pattern, line.text)}
@@ -173,16 +175,18 @@ def cause(path: Path | str) -> Cause | None:
         first.pop(_CANCELLED, None)
     if first.keys().isdisjoint(_EXCEPTIONS):
         first = logged | first
-    kind = next((kind for kind in _KINDS if kind in first), None)
-    if not kind:
+    symptom = next((symptom for symptom in _SYMPTOMS if symptom in first), None)
+    if not symptom:
         return None
-    line = first[kind]
+    line = first[symptom]
     message = message_of(path, line)
-    if kind == _TASK_ENDED and _NOT_STARTED in first:
+    if symptom == _TASK_ENDED and _NOT_STARTED in first:
         line = first[_NOT_STARTED]
         message = f"{line.shown}; {message}"
-    name = _name(kind.state, line.shown)
-    return Cause(kind.state, name, line.number, one_line(message[:500]), _TASK_FAILED in seen, kind == _RANK_KILLED)
+    name = _name(symptom.state, line.shown)
+    return Cause(
+        symptom.state, name, line.number, one_line(message[:500]), _TASK_FAILED in seen, symptom == _RANK_KILLED
+    )
 
 
 def signal_name(number: int) -> str:

@@ -11,18 +11,16 @@ made yourself: DeepSpeed's `*_states.pt` and `.metadata` of PyTorch's distribute
 Only the standard library is needed: the supervisor asks before it starts anything.
 """
 
-import hashlib
 import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Container, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 
 MANIFEST = "manifest.json"
 UNFINISHED = "unfinished"
@@ -32,6 +30,8 @@ Digests = dict[str, tuple[int, str]]  # size and SHA-256 of a file, by its path 
 
 def digest(file: Path) -> str:
     """SHA-256."""
+    import hashlib  # here and below: the tools, which digest nothing, import this module and start sooner
+
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -41,6 +41,8 @@ def digests(folder: Path, rank: int = 0, ranks: int = 1, known: Container[str] =
 
     Args: known: files that are not read.
     """
+    from concurrent.futures import ThreadPoolExecutor
+
     files = (file for file in folder.rglob("*") if file.is_file() and str(file.relative_to(folder)) not in known)
     sizes = {file: file.stat().st_size for file in files}
     files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workshop.record.errors import LogError
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import typed
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
@@ -58,9 +57,9 @@ def write(path: Path, step: int, calls_of_ranks: Sequence[Counter[Collective]]) 
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for rank, calls in enumerate(calls_of_ranks):
-            for one, number in sorted(calls.items(), key=lambda item: (-item[0].message_bytes, item[0].name)):
-                group = " ".join(map(str, one.ranks))
-                writer.writerow([step, rank, one.name, group, one.peer, one.dtype, one.message_bytes, number])
+            for call, number in sorted(calls.items(), key=lambda item: (-item[0].message_bytes, item[0].name)):
+                group = " ".join(map(str, call.ranks))
+                writer.writerow([step, rank, call.name, group, call.peer, call.dtype, call.message_bytes, number])
 
 
 def read(path: Path) -> list[Collective]:

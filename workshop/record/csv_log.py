@@ -5,11 +5,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from workshop.record.errors import LogError
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import STEPS_COLUMNS
 
-_UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in one is whole
+_UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in a unit is whole
 Rows = list[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
@@ -49,7 +48,7 @@ def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> t
     if missing := [name for name in required if not {*name.split(" or ")} & {*names}]:
         raise LogError(path, 1, header, f"a header with {', '.join(required)} (missing: {', '.join(missing)})")
     if messages:
-        lines = [one for one in lines if one[1][:1].isdigit() or one[1].count(",") == len(names) - 1]
+        lines = [line for line in lines if line[1][:1].isdigit() or line[1].count(",") == len(names) - 1]
     found = []
     for number, line in lines:
         cells = [cell.strip() for cell in line.split(",")]

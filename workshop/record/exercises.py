@@ -3,12 +3,14 @@
 They lie at the top of the repository and in further/. A run records its folder's last name.
 """
 
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Self
 
 from workshop.record.errors import InputError
 
@@ -113,6 +115,29 @@ def _read(path: Path, _: int) -> Exercise:
     values = tomllib.loads(path.read_text())
     launchers = {name: Launcher(**facts) for name, facts in values.pop("launchers", {}).items()}
     return Exercise(folder=path.parent, launchers=launchers, **values)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What starts a training.
+
+    Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
+        train, on all nodes.
+    """
+
+    exercise: Path
+    launcher: str
+    script: str
+    processes: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str], exercise: Path = Path()) -> Self:
+        """Args: environ: of the job's launcher or of a training process."""
+        exercise, launcher = exercise.absolute(), environ.get("LAUNCHER", "")
+        words = shlex.split(environ.get("LAUNCHER_ARGUMENTS", ""))
+        script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
+        nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
+        return cls(exercise, launcher, script, int(environ.get("WORLD_SIZE", nodes * per_node)))
 
 
 def every_exercise() -> list[Exercise]:

@@ -12,8 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from workshop.record.errors import LogError
-from workshop.record.safe_open import read_plain
+from workshop.record.errors import LogError, read_plain
 
 _START = re.compile(r"#\s*Collective test starting:\s*(\w+?)_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s.*?\bon\s+\S+\s+device")

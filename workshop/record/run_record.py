@@ -67,7 +67,7 @@ def record_settings(settings: Any, listens: bool = False) -> None:
 
 
 def last_attempt(run_dir: Path) -> dict[str, Any]:
-    """Return how the attempt before this one ended; {} in the first."""
+    """Return how the last attempt ended; {} in the first."""
     return (read_run_record(run_dir).get("attempts") or [{}])[-1]
 
 

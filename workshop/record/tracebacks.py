@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workshop.record.safe_open import open_plain
+from workshop.record.errors import open_plain
 
 RAISED = "\0"  # stands before the exception that ends a traceback
 # Prefixes of an error: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and Ray write it:
@@ -25,7 +25,7 @@ _TIMED = re.compile(rf"^((?:{PREFIX}){{,2}}?){_TIME}")
 # The last line of a traceback, also without the lines above it; a data loader's worker repeats its own below.
 EXCEPTION = rf"(?:[\w.]*(?:Error|Exception)|(?<={RAISED})[\w.<>]+)(?:: (?!Caught \w+ in )|:?\s*$)"
 OWN_ERROR = r"(?:[\w-]+\.py: )?error(?: \(rank \d+\))?: "  # an InputError of the workshop, or argparse's
-# Lines about the traceback that follows: Python ignores it, or it belongs to the same failure as the one above.
+# Lines about the traceback that follows: Python ignores it, or it belongs to the same failure as the traceback above.
 _IGNORED = "Exception ignored |--- Logging error ---"
 _HANDLED = "During handling of the above"
 _CHAINED = rf"{_HANDLED}|The above exception was the direct|\+-\+-+ 1 -"  # the last: in the box of an ExceptionGroup
@@ -33,7 +33,7 @@ _HEADER = re.compile(
     rf"{BAR}({PREFIX}{{,3}})(\s*(?:[|+] )?)(?:({_IGNORED})|({_CHAINED})"
     r"|(?:╭─+ |traceback : |Original |Exception Group )?Traceback \(most recent)"
 )
-# A class with its module, or one of Python or of the script itself: without a text only if it has two capitals, as
+# A class with its module, or a class of Python or of the script itself: without a text only if it has two capitals, as
 # other words stand alone, too.
 _RAISED_FORM = re.compile(
     r"(?!\d|\w*Warning\b)(?:(?:(?:\w+|<locals>)\.)+_*[A-Z]\w*|(?:[A-Za-z_]+\.)+[a-z]+|[A-Z]\w*[a-z]\w*(?=: )"
@@ -110,7 +110,9 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
                 for exception in chained[rank].exceptions:
                     exception.handled |= _HANDLED in header[4]
             elif not header[4] and not (rank in is_open and is_open[rank].ignored):
-                logged = bool(_LOGGED.search(above)) and "[rank" not in rank  # PyTorch's for one that ends a rank
+                logged = (
+                    bool(_LOGGED.search(above)) and "[rank" not in rank
+                )  # PyTorch's for an exception that ends a rank
                 is_open[rank] = chained.pop(rank, _Traceback(begin, bool(header[3]), logged))
                 is_open[rank].begin = begin
         above, ignored = line.text, False

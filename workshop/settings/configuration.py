@@ -3,35 +3,57 @@
 All of them refuse what the training refuses, in the same words.
 """
 
+import importlib
+import os
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workshop.record.errors import InputError
+from workshop.record.errors import InputError, read_json
+from workshop.record.exercises import Start, declared, repository_of
 from workshop.settings import deepspeed_config, fsdp_config
-from workshop.settings.json_file import checked, read_json
+from workshop.settings.json_file import checked
+from workshop.settings.offload import Offload
+from workshop.settings.settings import Settings
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """Args: values: under today's names; notes: to print when a job starts."""
+    """A checked file. Args: content: its keys under today's names; notes: to print when a job starts."""
 
     is_deepspeed: bool
-    values: dict[str, Any]
+    content: Mapping[str, Any] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """A copy, which a library may change."""
+        return deepcopy(self.content)
+
+    @property
+    def is_fsdp(self) -> bool:
+        """False also for plain DDP, which `"fsdp": false` asks for."""
+        return not self.is_deepspeed and self.content.get("fsdp", True)
+
+    @property
+    def offload(self) -> Offload:
+        """What DeepSpeed keeps in CPU memory."""
+        return Offload.of(self.content)
 
     @property
     def needs_gpu(self) -> str:
         """The key that works on a GPU only, and what is expected without one; "" for none."""
-        if self.values.get("version") == 1:
+        if self.content.get("version") == 1:
             return "version 1; expected version 2"
-        if self.values.get("comm_hook") == "bf16":
+        if self.content.get("comm_hook") == "bf16":
             return "comm_hook bf16; expected fp16, or none"
-        if self.values.get("compile", {}).get("deepcompile"):
+        if self.content.get("compile", {}).get("deepcompile"):
             return "compile.deepcompile; expected it left out"
-        offloaded = self.values.get("zero_optimization", {}).get("offload_optimizer", {})
-        return "super_offload; expected it left out" if offloaded.get("super_offload") else ""
+        return "super_offload; expected it left out" if self.offload.super_offload else ""
 
 
 def read_configuration(
@@ -60,7 +82,7 @@ def read_configuration(
         )
         raise InputError(f"{path}: {'a' if is_deepspeed else 'no'} file of DeepSpeed; expected {expected}")
     if is_deepspeed:
-        values, notes = deepspeed_config.read(path, found, settings, world_size, trainer)
+        values, notes = deepspeed_config.checked_deepspeed(path, found, settings, world_size, trainer)
         return Configuration(True, values, tuple(notes))
     if not trainer:
         values = checked(path, found, fsdp_config.BY_HAND)
@@ -68,7 +90,65 @@ def read_configuration(
             raise InputError(f"{path}: found no reshard_after_forward, expected true or false")
         fsdp_config.check_copies(path, "replicas", values.get("replicas", 1), world_size)
         return Configuration(False, values)
-    return Configuration(False, fsdp_config.read(path, found, settings, world_size))
+    return Configuration(False, fsdp_config.checked_fsdp(path, found, settings, world_size))
+
+
+def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:
+    """Return the configuration of the launcher's argument, which each process reads once.
+
+    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError
+    as `read_configuration` does.
+    """
+    path, start = Path(settings.config), start or Start.of(os.environ)
+    if not settings.config or declared(start.exercise).takes(start.script) == "rule":
+        return None
+    return _read_once(settings, start, path.stat().st_mtime_ns if path.is_file() else 0)
+
+
+@cache
+def _read_once(settings: Settings, start: Start, _: int) -> Configuration:
+    exercise = declared(start.exercise)
+    takes = exercise.takes(start.script)
+    return read_configuration(Path(settings.config), vars(settings), start.processes, takes, exercise.trainer)
+
+
+def check_configuration(settings: Settings, start: Start) -> Configuration | None:
+    """Return the configuration that is trained; None without one, or for a rule of weak scaling.
+
+    Raises InputError for a mistake in the file, a script that takes no configuration or needs one, and settings that
+    cannot be trained so.
+    """
+    exercise, script = declared(start.exercise), start.script
+    takes = exercise.takes(script)
+    settings.check_start(start)
+    if exercise.scripts and script not in exercise.scripts:
+        raise InputError(f"script '{script}': expected {' or '.join(exercise.scripts)}")
+    if takes == "none" and settings.config:
+        raise InputError(f"{script} has no configuration, but '{settings.config}' was given")
+    if takes in ("deepspeed", "fsdp") and not settings.config:
+        files = sorted(str(file.relative_to(start.exercise)) for file in start.exercise.glob("*_configs/*.json"))
+        array = ", or a job array, whose tasks are lines of submit.txt" if exercise.has_array else ""
+        raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
+    if found := configuration(settings, start):
+        if settings.weights == "bf16" and (found.is_deepspeed or found.is_fsdp):
+            expected = "expected DDP, or one GPU alone"
+            raise InputError(f"WEIGHTS=bf16: {settings.config} keeps fp32 weights beside; {expected}")
+        settings.check_with(found)
+    return found
+
+
+def settings_class(exercise: Path) -> type[Settings]:
+    """Return the settings class that an exercise declares, else the workshop's."""
+    facts = declared(exercise)
+    module, _, name = facts.settings.rpartition(".")
+    if not module:
+        return Settings
+    before = list(sys.path)
+    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        sys.path[:] = before
 
 
 class Sizes(NamedTuple):

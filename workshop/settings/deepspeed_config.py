@@ -12,6 +12,7 @@ from typing import Any
 
 from workshop.record.errors import InputError
 from workshop.settings.json_file import AUTO, checked, read_kinds
+from workshop.settings.offload import Offload
 
 _TABLE = read_kinds(Path(__file__).with_name("deepspeed_keys.toml"))
 KINDS, SCHEDULERS, OTHER = _TABLE["kinds"], _TABLE["schedulers"], _TABLE["other"]
@@ -31,7 +32,7 @@ _SAME_AS = {
     "train_micro_batch_size_per_gpu": "BATCH_SIZE",
     "gradient_accumulation_steps": "GRAD_ACC",
     "train_batch_size": "BATCH_SIZE x GRAD_ACC x GPUs",
-    "gradient_clipping": "the workshop's gradient clipping",
+    "gradient_clipping": "the scripts' max_grad_norm",
     "optimizer.params.lr": "LEARNING_RATE",
     "optimizer.params.betas": "the workshop's pair",
     "optimizer.params.eps": "the workshop's eps",
@@ -48,7 +49,7 @@ _AUTOS = _FILLED | {"scheduler.params.warmup_min_lr"}
 _AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER)}
 
 
-def read(
+def checked_deepspeed(
     path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the configuration under today's names, with "auto" for missing keys, and notes for the start.
@@ -88,7 +89,7 @@ def read(
     notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
     zero = config["zero_optimization"]
     notes += _check_stage(path, zero)
-    if "8bit" in settings.get("optimizer", "") and "offload_optimizer" in zero:
+    if "8bit" in settings.get("optimizer", "") and Offload.of(config).share:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
     if settings.get("optimizer") == "muon" and zero["stage"] == 3 and zero.get("reduce_scatter", True):
         raise InputError(f"OPTIMIZER=muon: {path} is ZeRO-3; expected stage 1 or 2, or reduce_scatter false beside it")
@@ -110,11 +111,11 @@ def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
 def operators_of(config: dict[str, Any]) -> list[str]:
     """Return DeepSpeed's compiled operators: of the optimizer, if it is not PyTorch's, and of DeepCompile."""
     names = ["dc"] if config.get("compile", {}).get("deepcompile") else []
-    offloaded = "offload_optimizer" in config.get("zero_optimization", {})
+    on_cpu = Offload.of(config).share > 0
     if "optimizer" in config:
         if not config["optimizer"].get("params", {}).get("torch_adam"):
-            names.append("cpu_adam" if offloaded else "fused_adam")
-    elif offloaded and config.get("zero_force_ds_cpu_optimizer", True):
+            names.append("cpu_adam" if on_cpu else "fused_adam")
+    elif on_cpu and config.get("zero_force_ds_cpu_optimizer", True):
         names.append("cpu_adam")  # accelerate makes the Trainer's AdamW DeepSpeed's
     return names
 
@@ -145,7 +146,7 @@ def _fill(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world
     rows, warmup_steps = [settings.get(name) for name in ("batch_size", "grad_acc")], settings.get("lr_warmup_steps")
     values = {name: settings.get(name.lower()) for name in _SAME_AS.values()} | {
         "BATCH_SIZE x GRAD_ACC x GPUs": None if None in rows else rows[0] * rows[1] * world_size,
-        "the workshop's gradient clipping": config.get("gradient_clipping") and 1.0,  # or 0
+        "the scripts' max_grad_norm": 1.0,
         "the workshop's pair": [0.9, 0.999],
         "the workshop's eps": 1e-8,
         "LR_WARMUP_STEPS, at least 1,": None if warmup_steps is None else max(1, warmup_steps),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.model_file import decoders, modeling_source
 
 _MASKS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
@@ -64,7 +64,7 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
     if known:
         return ""
-    neutral = {name: one for name, one in values.items() if one in (None, 0, 1) and one is not True}
+    neutral = {name: value for name, value in values.items() if value in (None, 0, 1) and value is not True}
     code = _code(kind, frozenset(neutral.items()))
     found = _of_head(code) or (_between_blocks(code) if script == "pp" else _of_attention(code, values, max_length))
     return f"{script}.py would train another model than this {kind}: {found}" if found else ""
@@ -83,7 +83,7 @@ def _of_head(code: list[str]) -> str:
 
 def _between_blocks(code: list[str]) -> str:
     """What is done to the hidden states outside of embedding, blocks and norm, and what else blocks are told."""
-    decoder = next((one for one in code if "self.embed_tokens = " in one), None)
+    decoder = next((source for source in code if "self.embed_tokens = " in source), None)
     if decoder is None:
         return "no embed_tokens is found in its code"
     for left, value in _assigned(code[0]) + _assigned(decoder):
@@ -102,18 +102,18 @@ def _of_attention(code: list[str], values: dict[str, Any], max_length: int) -> s
             return f"{name} {values[name]} below MAX_LENGTH={max_length}"
     if "v_head_dim" in values:
         return "the heads of its values have another size than those of its keys"
-    given = {one: re.findall(r"attention_interface\((.+)\)", one) for one in code}
+    given = {source: re.findall(r"attention_interface\((.+)\)", source) for source in code}
     if not any(given.values()):
         return "its attention is not the library's usual one"
-    for one in code:
-        if other := [name for name in re.findall(r"\b(nn\.Conv1d|create_\w*mask)\(", one) if name not in _MASKS]:
+    for source in code:
+        if other := [name for name in re.findall(r"\b(nn\.Conv1d|create_\w*mask)\(", source) if name not in _MASKS]:
             return other[0]
-        for name, value in re.findall(r"(\w+)=(.+?)(?:, |$)", "\n".join(given[one]), re.MULTILINE):
+        for name, value in re.findall(r"(\w+)=(.+?)(?:, |$)", "\n".join(given[source]), re.MULTILINE):
             if name not in _USED and not _NEUTRAL.fullmatch(value):
                 return f"{name} of its attention is {value}"
         # What sees several positions needs those before when it generates: it reads a cache.
-        if not given[one] and re.search(_CACHE, one):
-            return f"{re.search('class ([^(:]+)', one)[1]} sees several positions, too"
+        if not given[source] and re.search(_CACHE, source):
+            return f"{re.search('class ([^(:]+)', source)[1]} sees several positions, too"
     return ""
 
 
@@ -136,12 +136,12 @@ class _Known(ast.NodeTransformer):
     """Puts values into a class, and leaves out the branches that they switch off."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.known = {f"{one}.{name}": value for name, value in values.items() for one in ("config", "self.config")}
+        self.known = {f"{owner}.{name}": value for name, value in values.items() for owner in ("config", "self.config")}
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        for one in ast.walk(node):
-            if isinstance(one, ast.Assign):
-                target, value = ast.unparse(one.targets[0]), ast.unparse(one.value)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign):
+                target, value = ast.unparse(inner.targets[0]), ast.unparse(inner.value)
                 if found := re.fullmatch(r"nn\.Dropout\((.+)\)", value):
                     target, value = f"{target}.p", found[1]
                 if value in self.known or value == "0.0":
@@ -162,18 +162,18 @@ class _Known(ast.NodeTransformer):
         return ast.Pass() if isinstance(node.value, ast.Constant) else self.generic_visit(node)  # a docstring
 
 
-def _assigned(one: str) -> list[tuple[str, str]]:
+def _assigned(source: str) -> list[tuple[str, str]]:
     """Of the class's `forward`: names, and what they are assigned."""
-    forward = one.partition("    def forward(")[2].partition("\n    def ")[0]
+    forward = source.partition("    def forward(")[2].partition("\n    def ")[0]
     return re.findall(r"^ +([^=\n]+?)(?:: [^=\n]+)? [*+/@-]?= (.+)$", forward, re.MULTILINE)
 
 
 @cache
 def _configuration(kind: str) -> tuple[dict[str, Any], dict[str, str]]:
     """Defaults of a type's configuration, by the library's usual names, and these names by the type's own."""
-    for one in ast.parse(modeling_source(kind, "configuration")).body:
+    for node in ast.parse(modeling_source(kind, "configuration")).body:
         given: dict[str, Any] = {}
-        for name, text in re.findall(r"^    (\w+)(?::.*?)? = (.+)$", ast.unparse(one), re.MULTILINE):
+        for name, text in re.findall(r"^    (\w+)(?::.*?)? = (.+)$", ast.unparse(node), re.MULTILINE):
             with suppress(ValueError, SyntaxError):  # computed from others
                 given[name] = ast.literal_eval(text)
         if given.get("model_type") == kind:

@@ -5,7 +5,7 @@
     async_save         true: checkpoints are written while the training continues (workshop/training/async_save.py)
 
 The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
-neither (erratum K3). Here a key that nothing reads is an error, and so is one that the chosen version does not read.
+neither (erratum K3). Here a key that nothing reads, or not in the chosen version, is an error.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
-from workshop.record.plural import counted
+from workshop.record.printable import counted
 from workshop.settings.json_file import checked, read_kinds, words
 
 _TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))
@@ -25,7 +25,7 @@ _OTHER = {
 }
 
 
-def read(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+def checked_fsdp(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
     """Return the configuration with its version. Raises InputError for keys that are ignored or cannot work."""
     check_keys(path, config)
     if settings.get("timers"):

@@ -1,7 +1,4 @@
-"""A configuration file: one JSON object whose keys and values are checked against a table of kinds.
-
-deepspeed_keys.toml says what kinds there are.
-"""
+"""Check the keys and values of a configuration against a table of kinds; deepspeed_keys.toml says which there are."""
 
 import json
 import tomllib
@@ -12,29 +9,6 @@ from typing import Any
 from workshop.record.errors import InputError
 
 AUTO = "auto"  # a value that a library fills in
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises InputError with line and column, or for a duplicate key."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"{path}: '{twice}' stands twice in one object, where the last one would win")
-        return dict(pairs)
-
-    try:
-        config = json.loads(path.read_text("utf-8-sig"), object_pairs_hook=once)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; expected a file such as ds_configs/zero2.json") from None
-    except json.JSONDecodeError as error:
-        place, expected = f"{path}:{error.lineno}:{error.colno}", "no comments, no commas before } or ], no YAML"
-        raise InputError(f"{place}: not JSON ({error.msg}); expected {expected}") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error}); expected text in UTF-8") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: found {type(config).__name__}, expected a JSON object {{…}}")
-    return config
 
 
 def read_kinds(path: Path) -> dict[str, Any]:
@@ -95,11 +69,11 @@ def _fits(value: Any, kind: Any) -> bool:
     if isinstance(kind, list):
         if type(kind[0]) is float:
             return _is_number(value) and kind[0] <= value <= kind[1]
-        return any(type(value) is type(one) and value == one for one in kind)
+        return any(type(value) is type(allowed) and value == allowed for allowed in kind)
     if isinstance(kind, int | float):
         return _is_number(value) and value >= kind and (type(kind) is float or value == int(value))
     if kind == "texts":
-        return type(value) is list and value != [] and all(type(one) is str for one in value)
+        return type(value) is list and value != [] and all(type(entry) is str for entry in value)
     return kind == "any" or type(value) is {"flag": bool, "text": str}.get(str(kind), dict)
 
 
@@ -111,7 +85,7 @@ def words(kind: Any) -> str:
     if isinstance(kind, list):
         if type(kind[0]) is float:
             return f"a number from {kind[0]:g} to {kind[1]:g}"
-        values = " or ".join(one if isinstance(one, str) else json.dumps(one) for one in kind)
+        values = " or ".join(allowed if isinstance(allowed, str) else json.dumps(allowed) for allowed in kind)
         return values if len(kind) > 1 else f"{values}, nothing else is trained here"
     if isinstance(kind, int | float):
         return f"{'a whole number' if type(kind) is int else 'a number'} of at least {kind:g}"

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workshop.settings.json_file import read_json
+from workshop.record.errors import read_json
 
 _WORKSHOP = Path(__file__).parents[1]
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.

@@ -1,4 +1,5 @@
-"""What DeepSpeed 0.19.8 moves over PCIe in a step with CPU offload (runtime/zero/stage_1_and_2.py, stage3.py).
+"""What a DeepSpeed configuration keeps in CPU memory, and what DeepSpeed 0.19.8 moves over PCIe in a step for it
+(runtime/zero/stage_1_and_2.py, stage3.py).
 
 For P parameters on N GPUs of one host, A micro-batches, half precision of 2 bytes (fp32: 4), r: stage 3's `ratio`, the
 share of the optimizer on the CPU:
@@ -11,9 +12,35 @@ share of the optimizer on the CPU:
                            because PyTorch makes half precision of them in a buffer of its own
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
 FP32_BYTES = 4
+
+
+class Offload(NamedTuple):
+    """What a configuration keeps in CPU memory.
+
+    Attributes: share: of the optimizer's states, and of their update: 1, or stage 3's `ratio`; parameters: the weights,
+        too; pinned: DeepSpeed's default; super_offload: a process of its own updates.
+    """
+
+    share: float
+    parameters: bool
+    pinned: bool
+    super_offload: bool
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Self:
+        """Args: config: DeepSpeed's under today's names; others keep nothing there."""
+        zero = config.get("zero_optimization", {})
+        optimizer, parameters = (zero.get(name) or {} for name in ("offload_optimizer", "offload_param"))
+        return cls(
+            share=optimizer.get("ratio", 1.0) if optimizer.get("device") == "cpu" else 0.0,
+            parameters=parameters.get("device") == "cpu",
+            pinned=optimizer.get("device") == "cpu" and optimizer.get("pin_memory", True),
+            super_offload=optimizer.get("super_offload", False),
+        )
 
 
 class Moved(NamedTuple):
@@ -24,12 +51,12 @@ class Moved(NamedTuple):
     to_gpu_pageable: float
 
 
-def moved_bytes(zero: dict[str, Any], shard: float, micro_batches: int, width: int) -> Moved:
-    """Args: zero: zero_optimization, whose optimizer is offloaded; shard: P/N; width: bytes of a computing weight."""
-    on_cpu, stage_3 = zero["offload_optimizer"].get("ratio", 1.0), zero["stage"] == 3
-    added = width * shard * micro_batches * (stage_3 or micro_batches > 1)
-    to_cpu = added + FP32_BYTES * on_cpu * shard
-    if (zero.get("offload_param") or {}).get("device") == "cpu":
+def moved_bytes(config: Mapping[str, Any], shard: float, micro_batches: int, width: int) -> Moved:
+    """Args: config: DeepSpeed's, with offload; shard: P/N; width: bytes of a computing weight."""
+    offload, stage_3 = Offload.of(config), config["zero_optimization"]["stage"] == 3
+    added = width * shard * micro_batches if stage_3 or micro_batches > 1 else 0
+    to_cpu = added + FP32_BYTES * offload.share * shard
+    if offload.parameters:
         return Moved(to_cpu, added + 2 * micro_batches * width * shard, 0)
-    updated = width * on_cpu * shard
+    updated = width * offload.share * shard
     return Moved(to_cpu, added, updated) if stage_3 else Moved(to_cpu, added + updated, 0)

@@ -37,7 +37,7 @@ class RunLine:
 
 
 def read_lines(path: Path) -> list[RunLine]:
-    """Return the lines of a list. Raises LogError for one that is no run, or without any."""
+    """Return the lines of a list. Raises LogError for a line that is no run, or a list without any."""
     numbered = [(number, line.strip()) for number, line in enumerate(utf8_lines(path), start=1)]
     lines = [read_line(line, path, number) for number, line in numbered if line and not line.startswith("#")]
     if not lines:

@@ -8,11 +8,8 @@ in env_vars.sh that nothing reads is an error, and so is a value that does not f
 """
 
 import ctypes
-import importlib
 import os
 import re
-import shlex
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -23,10 +20,9 @@ from typing import Any, Self
 
 from workshop.record.checkpoints import is_of
 from workshop.record.errors import InputError
-from workshop.record.exercises import declared, readers_only, repository_of
+from workshop.record.exercises import Start, readers_only
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
-from workshop.settings.configuration import Configuration, read_configuration
 from workshop.settings.env_file import assignments
 from workshop.settings.model_file import model_file, most_positions
 
@@ -49,7 +45,7 @@ class Kind:
     expected: str = "a text"
     fits: Callable[[Any], Any] = lambda value: True
 
-    def read(self, text: str, named: str) -> Any:
+    def value_of(self, text: str, named: str) -> Any:
         """Return the text's value. Raises InputError with `named`, the variable with its text and place."""
         with suppress(ValueError, KeyError):
             if self.fits(value := self.parse(text)):
@@ -76,7 +72,7 @@ own_folder = Kind(
     "a folder inside the run folder, or an absolute path",
     lambda path: normpath(path).split("/")[0] not in (".", ".."),
 )
-# One that `runs` finds: not hidden, and on one line.
+# A folder that `runs` finds: not hidden, and on one line.
 folder_name = Kind(
     str, "a folder's name of letters, digits and . _ + -", lambda text: re.fullmatch(r"\w[\w.+-]*", text)
 )
@@ -161,10 +157,12 @@ class Settings:
     optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
 
     @classmethod
-    def from_environment(cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh")) -> Self:
+    def from_environment(
+        cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh"), start: Start | None = None
+    ) -> Self:
         """Read all fields from `environ`; `env_file` is checked for names that nothing reads.
 
-        Raises InputError naming the file, line and variable of the first mistake.
+        Args: start: None: as `environ` says. Raises InputError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file)
         names = {item.name.upper() for item in fields(cls)}
@@ -184,7 +182,7 @@ class Settings:
                 continue
             place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
             own = text if name == "EXPERIMENT_NAME" else text.strip()
-            values[item.name] = item.metadata["kind"].read(own, f"{name}='{text}'{place}")
+            values[item.name] = item.metadata["kind"].value_of(own, f"{name}='{text}'{place}")
         settings = cls(**values)
         settings.check()
         return settings
@@ -212,32 +210,11 @@ class Settings:
         if self.timers and not self.config:
             raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
-    def check_config(self, exercise: Path = Path(), environ: Mapping[str, str] = os.environ) -> Configuration | None:
-        """Return the configuration that is trained; None without one, or for a rule of weak scaling.
+    def check_start(self, start: Start) -> None:
+        """Reject settings that this launcher, this script or so many processes cannot train with."""
 
-        Args: exercise: its folder; environ: the job's. Raises InputError for a mistake in the file, or for a script
-            that takes no configuration, or needs one.
-        """
-        facts, script = declared(exercise), started_script(exercise, environ)
-        takes = facts.takes(script)
-        if facts.scripts and script not in facts.scripts:
-            raise InputError(f"script '{script}': expected {' or '.join(facts.scripts)}")
-        if takes == "none" and self.config:
-            raise InputError(f"{script} has no configuration, but '{self.config}' was given")
-        if takes in ("deepspeed", "fsdp") and not self.config:
-            files = sorted(str(file.relative_to(exercise)) for file in exercise.glob("*_configs/*.json"))
-            array = ", or a job array, whose tasks are lines of submit.txt" * facts.has_array
-            raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
-        if not self.config or takes == "rule":
-            return None
-        found = configuration(self, script, world_size(environ), exercise)
-        if self.weights == "bf16" and found.values.get("fsdp", True):
-            raise InputError(f"WEIGHTS=bf16: {self.config} keeps fp32 weights beside; expected DDP, or one GPU alone")
-        self.check_with(found)
-        return found
-
-    def check_with(self, found: Configuration) -> None:
-        """Reject settings that the configuration cannot be trained with."""
+    def check_with(self, found: Any) -> None:
+        """Reject settings that the configuration (configuration.py) cannot be trained with."""
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
@@ -292,36 +269,9 @@ def recorded_types() -> Schema:
     return own | declared_types("settings")
 
 
-def settings_class(exercise: Path) -> type[Settings]:
-    """Return the settings class that an exercise declares, else the workshop's."""
-    facts = declared(exercise)
-    module, _, name = facts.settings.rpartition(".")
-    if not module:
-        return Settings
-    before = list(sys.path)
-    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
-    try:
-        return getattr(importlib.import_module(module), name)
-    finally:
-        sys.path[:] = before
-
-
 def defaults() -> dict[str, Any]:
     """Return the default of each setting by its environment variable; None: it has to be set."""
     return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
-
-
-def world_size(environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of training processes; before they start, as the launcher counts them."""
-    nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-    return int(environ.get("WORLD_SIZE", nodes * per_node))
-
-
-def started_script(exercise: Path, environ: Mapping[str, str]) -> str:
-    """Return the Python file that the job's launcher starts."""
-    if not (launcher := environ.get("LAUNCHER")):
-        return "train.py"
-    return declared(exercise).launcher(launcher).script_of(shlex.split(environ.get("LAUNCHER_ARGUMENTS", "")))
 
 
 def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
@@ -331,15 +281,3 @@ def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
     except OSError:
         return False
     return environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1", "NoDevFiles")
-
-
-def configuration(
-    settings: Settings, script: str = "train.py", ranks: int = 0, exercise: Path = Path()
-) -> Configuration:
-    """Return the launcher's configuration, DeepSpeed's or FSDP's, without importing torch.
-
-    Raises InputError naming the file and the key for what is not trained as it is written.
-    """
-    known, facts = vars(settings), declared(exercise.absolute())
-    takes = facts.takes(script)
-    return read_configuration(Path(settings.config), known, ranks or world_size(), takes, facts.trainer)

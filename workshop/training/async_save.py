@@ -18,6 +18,8 @@ from torch.distributed.checkpoint.staging import BlockingAsyncStager
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from transformers import Trainer
 
+from workshop.private_names import save_states_by
+
 FOLDERS = {"model": "pytorch_model_fsdp_0", "optimizer": "optimizer_0"}  # accelerate's names
 
 
@@ -33,7 +35,7 @@ class AsyncSaver:
         gpu = torch.cuda.is_available()
         self.stagers = {name: BlockingAsyncStager(cache_staged_state_dict=gpu) for name in FOLDERS}
         self.writes: list[Future[Any]] = []
-        trainer._save_optimizer_and_scheduler = self.save
+        save_states_by(trainer, self.save)
 
     def save(self, folder: str) -> None:
         """Copy the shards, begin to write them, and save the learning rate's schedule. Collective."""

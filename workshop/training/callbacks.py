@@ -3,19 +3,24 @@
 import csv
 import statistics
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import astuple
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import Trainer, TrainerCallback
 
 from workshop.data.encoding import IGNORE
+from workshop.private_names import call_before_forward
 from workshop.record import csv_log
 from workshop.record.run_record import read_run_record
 from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
-from workshop.training.energy import GpuCounters, Reading
+
+if TYPE_CHECKING:  # of a GPU
+    from workshop.training.energy import Reading
 
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 # Keys of torch.cuda.memory_stats; peaks count from the training's start or the last evaluation
@@ -45,9 +50,23 @@ def gather_objects(value: Any, group: torch.distributed.ProcessGroup | None = No
     return values
 
 
+class InOrder(TrainerCallback):
+    """Calls its parts at each of the Trainer's events, in their order."""
+
+    def __init__(self, parts: Sequence[TrainerCallback]) -> None:
+        self.parts = parts
+        for event in (name for name in dir(TrainerCallback) if name.startswith("on_")):
+            setattr(self, event, partial(self._call, event))
+
+    def _call(self, event: str, *given: Any, **named: Any) -> None:
+        for part in self.parts:
+            getattr(part, event)(*given, **named)
+
+
 def find_callback(trainer: Trainer, kind: type) -> Any:
-    """Return the trainer's callback of this type."""
-    return next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, kind))
+    """Return the part of this type of the trainer's InOrder."""
+    ours = next(callback for callback in trainer.callback_handler.callbacks if isinstance(callback, InOrder))
+    return next(part for part in ours.parts if isinstance(part, kind))
 
 
 class TokenCounter:
@@ -62,15 +81,8 @@ class TokenCounter:
         # This rank's positions, real tokens, training examples and positions with logits in this step. They are added
         # on the device: reading a number would make the CPU wait for the GPU in every micro-batch.
         self.counts = torch.zeros(4, dtype=torch.int64, device=device)
-        if compiled := getattr(model, "_compiled_call_impl", None):  # as a whole; a hook would be compiled with it
-
-            def counted(*inputs: Any, **batch: torch.Tensor) -> Any:
-                self._count(model, inputs, batch)
-                return compiled(*inputs, **batch)
-
-            model._compiled_call_impl = counted
-        elif model is not None:
-            model.register_forward_pre_hook(self._count, with_kwargs=True)
+        if model is not None:
+            call_before_forward(model, self._count)
 
     def _count(self, model: torch.nn.Module, _: tuple[Any, ...], batch: dict[str, torch.Tensor]) -> None:
         if model.training:
@@ -89,7 +101,7 @@ class TokenCounter:
         self.counts[0] += ids.numel()
         self.counts[1] += real
         self.counts[2] += samples
-        labelled = "target_positions" in batch  # a CUDA graph's have one length, filled up
+        labelled = "target_positions" in batch  # a CUDA graph's are filled up to one length
         self.counts[3] += (batch["labels"][:, 1:] != IGNORE).sum() if labelled else ids.numel()
 
     def take(self) -> dict[str, int]:
@@ -105,7 +117,7 @@ class TokenCounter:
 class StepRecorder(TrainerCallback):
     """Writes steps.csv while the training runs, so that a run that dies leaves its steps; samples the GPU after each.
 
-    A step lasts from the end of the one before, so waiting for data counts. Evaluation between epochs is not counted.
+    A step lasts from the end of the step before, so waiting for data counts. Evaluation between epochs is not counted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +126,10 @@ class StepRecorder(TrainerCallback):
         self._resumed: list[int] = []  # on rank 0 the steps whose checkpoints this attempt and earlier ones began with
         self.samples: list[dict[str, float]] = []  # MiB at the end of each step of this attempt, on this rank
         self.counter: TokenCounter | None = None
-        self.gpu = GpuCounters()
+        if torch.cuda.is_available():
+            from workshop.training.energy import GpuCounters
+
+            self.gpu = GpuCounters()
         self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
         self._before: Future[Reading] | None = None
         self._start_s = 0.0

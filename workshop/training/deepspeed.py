@@ -1,11 +1,11 @@
 """DeepSpeed's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workshop.record.checkpoints import UNIVERSAL
-from workshop.settings.settings import Settings, configuration
+from workshop.settings.configuration import configuration
+from workshop.settings.settings import Settings
 
 
 def deepspeed_config(settings: Settings) -> dict[str, Any]:
@@ -25,11 +25,6 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
         torch.backends.cuda.enable_cudnn_sdp(False)
         init_z3.WARMUP = 3  # instead of 5: it compiles again, with prefetching, in the steps that mean speeds leave out
     return config | {"wall_clock_breakdown": True} if settings.timers else config
-
-
-def gradient_clipping(config: Mapping[str, Any]) -> float:
-    """Return the Trainer's max_grad_norm, which has to agree with the launcher's JSON: 0 there is no clipping."""
-    return 0.0 if config.get("gradient_clipping") == 0 else 1.0
 
 
 def ask_cuda_for_free_memory() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from bitsandbytes.nn import Linear4bit, Params4bit
 
+from workshop.private_names import save_as_plain_linear
 from workshop.record.errors import InputError
 from workshop.training.models import blocks_of
 
@@ -36,7 +37,7 @@ class FrozenLinear4bit(Linear4bit):
     """Keeps its scales out of the adapters' checkpoints: they are no parameters, so DeepSpeed would save them."""
 
     def _save_to_state_dict(self, *state: Any) -> None:
-        torch.nn.Linear._save_to_state_dict(self, *state)
+        save_as_plain_linear(self, *state)
 
 
 def _in_four_bits(layer: torch.nn.Linear, compute_dtype: torch.dtype) -> FrozenLinear4bit:

@@ -1,8 +1,8 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,9 +10,11 @@ from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DDPCommunicationHookType
 from transformers import Trainer
 
+from workshop.private_names import set_optimize_ddp
 from workshop.record.errors import InputError
-from workshop.settings.json_file import read_json
-from workshop.settings.settings import Settings, configuration, world_size
+from workshop.record.exercises import Start
+from workshop.settings.configuration import configuration
+from workshop.settings.settings import Settings
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
 from workshop.training.models import blocks_of
@@ -24,16 +26,16 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
 
     Both are None for plain DDP. Raises InputError as `configuration` does.
     """
-    config = configuration(settings).values
-    if not config.pop("fsdp", True):
+    found = configuration(settings)
+    if not found.is_fsdp:
         return None, None
-    config.pop("async_save", None)  # prepare_wrapping's
-    replicas = config.pop("dp_replicate_size", 1)
+    config = {name: value for name, value in found.values.items() if name not in ("fsdp", "async_save")}
+    replicas, ranks = config.pop("dp_replicate_size", 1), Start.of(os.environ).processes
     if replicas == 1:
         return config, None
     # A 2-D mesh: rows hold one sharded copy each, columns add up its gradients. torchrun numbers the ranks node by
     # node, so with as many copies as nodes all sharding traffic stays inside a node.
-    return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=world_size() // replicas)
+    return config, ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=ranks // replicas)
 
 
 def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
@@ -41,9 +43,9 @@ def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
 
     Raises InputError naming the file for what cannot work.
     """
-    if not settings.config:
+    if not (found := configuration(settings)):
         return {}
-    if configuration(settings).is_deepspeed:
+    if found.is_deepspeed:
         return {"deepspeed": deepspeed_config(settings)}
     config, mesh = fsdp_config(settings)
     if config is None:
@@ -56,20 +58,22 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
     """Set DDP's options; under FSDP2 asynchronous saving, the first scale of fp16 and the loss's precision."""
     start_scaler(trainer)
     keep_the_loss_exact(trainer)
-    options = read_json(Path(settings.config)) if settings.config else {}
-    if options.pop("async_save", False) and settings.saves_often:
-        from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
+    found = configuration(settings)
+    if not found or found.is_deepspeed:
+        return
+    options = found.values
+    if found.is_fsdp:
+        if options.get("async_save") and settings.saves_often:
+            from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
 
-        find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
-    if options.pop("fsdp", True):
+            find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
         if names := options.get("transformer_layer_cls_to_wrap"):
             check_blocks(settings, names, trainer.model)
         return
+    del options["fsdp"]
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:
-        from torch._dynamo import config as compiler_config  # seconds to import
-
-        compiler_config.optimize_ddp = options.pop("optimize_ddp")
+        set_optimize_ddp(options.pop("optimize_ddp"))
     for option, value in (options | {"comm_hook": hook}).items():
         setattr(trainer.accelerator.ddp_handler, option, value)
 

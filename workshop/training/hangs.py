@@ -1,6 +1,6 @@
 """A rank that makes no progress for HANG_TIMEOUT_S is ended, and stacks/rank-N.txt says where it was.
 
-Ranks wait for each other in every collective, so one that stops makes all of them stop. `faulthandler` counts in a
+Ranks wait for each other in every collective, so a rank that stops makes all stop. `faulthandler` counts in a
 thread of C that needs no interpreter lock: it writes the stacks of all threads and ends the process with exit code 1.
 The launcher then ends the other ranks by SIGTERM, on which they write theirs. `hang_of` (outcome.py) names the rank.
 
@@ -18,12 +18,12 @@ import os
 import signal
 import time
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import torch
 from transformers import TrainerCallback
 
+from workshop.private_names import set_timeouts
 from workshop.record.run_record import STACKS
 from workshop.settings.settings import Settings
 
@@ -80,9 +80,7 @@ class HangWatch(TrainerCallback):
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         if _watch and torch.distributed.is_initialized():
-            distributed = torch.distributed.distributed_c10d  # torchtitan uses these private names, too
-            for group in distributed._world.pg_map:  # HYBRID_SHARD and DeepSpeed make more groups
-                distributed._set_pg_timeout(timedelta(seconds=collective_timeout_s(self.settings)), group)
+            set_timeouts(collective_timeout_s(self.settings))
         self._extra_s = SLOW_S
         progress(slow=True)
 

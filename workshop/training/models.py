@@ -12,19 +12,18 @@ import torch
 import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from workshop.data.hub import hub_error
+from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
 from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
-from workshop.settings.settings import Settings, configuration
+from workshop.settings.settings import Settings
 
 
 def find_gpu(settings: Settings) -> bool:
-    """Return whether there is a GPU; warn of what a run without one does differently."""
+    """Return whether there is a GPU; warn of what a run without a GPU does differently."""
     gpu = torch.cuda.is_available()
     if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
         print("warning: FP16=true needs a GPU and there is none; training in fp32")
@@ -42,6 +41,8 @@ def _loading(model_name: str) -> Iterator[None]:
             error, OSError | ValueError | LookupError | ImportError | SafetensorError | StrictDataclassError
         ):
             raise
+        from workshop.data.hub import hub_error
+
         raise hub_error(f"MODEL_NAME='{model_name}'", model_name, damaged or error) from error
 
 
@@ -83,6 +84,7 @@ def model_config(settings: Settings) -> Any:
 def load_model(
     settings: Settings,
     tokenizer: PreTrainedTokenizerBase,
+    arguments: TrainingArguments | None = None,
     dtype: torch.dtype = torch.float32,
     on_each_rank: bool = False,
     sharded: bool = False,
@@ -90,10 +92,9 @@ def load_model(
     """Return a causal language model. Its fp32 weights are the master weights: mixed precision casts per operation.
     With WEIGHTS=bf16 there are none: the optimizer updates bf16 weights, by bf16 gradients and moments.
 
-    Call it after the TrainingArguments are made: with ZeRO-3 the library then builds every layer sharded. With FSDP2
-    and `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
-
     Args:
+        arguments: the Trainer's. With ZeRO-3 in them the library builds every layer sharded. With FSDP2 and
+            `cpu_ram_efficient_loading` rank 0 alone has the weights, until the Trainer sends every rank its part.
         dtype: weights that are not trained need no fp32: further/lora/ asks for another one.
         on_each_rank: read the weights on every rank, also where rank 0 would send them.
         sharded: the caller shards the model part by part; under the Trainer's FSDP it is sharded so in any case.
@@ -102,11 +103,10 @@ def load_model(
     """
     torch.manual_seed(settings.seed)
     dtype = torch.bfloat16 if settings.weights == "bf16" else dtype
-    found = configuration(settings) if settings.config and not on_each_rank else None
-    fsdp = found.values if found and not found.is_deepspeed and found.values.get("fsdp", True) else None
-    sharded |= fsdp is not None
+    fsdp = arguments.fsdp_config if arguments and arguments.fsdp and not on_each_rank else {}
+    sharded |= bool(fsdp)
     # accelerate gives each rank its part of rank 0's weights, whatever the rank has loaded.
-    if not (fsdp and dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
+    if not (dist.is_initialized() and fsdp.get("version") == 2 and fsdp.get("cpu_ram_efficient_loading")):
         model = _load(settings, dtype, sharded)
     else:  # the others wait
         sent = [None]
@@ -165,7 +165,7 @@ class DrawnElsewhere(TorchDispatchMode):
         options = dict(kwargs or {})
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **options)
-        if func._schema.is_mutable:  # as normal_, whatever the tensor holds
+        if changes_its_input(func):  # as normal_, whatever the tensor holds
             return args[0].copy_(func(torch.empty_like(args[0], device=self.device), *args[1:], **options))
         moved = [arg.to(self.device) if isinstance(arg, torch.Tensor) else arg for arg in args]
         return func(*moved, **options | {"device": self.device} if "device" in options else options).cpu()

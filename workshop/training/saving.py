@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from workshop.private_names import save_in
 from workshop.record import checkpoints
 from workshop.record.control import Control
 from workshop.record.run_record import last_attempt, read_run_record, update_last_attempt
@@ -52,13 +53,18 @@ def warn_of_other_batch(checkpoint: Path, args: TrainingArguments) -> None:
         print(f"warning: effective batch {batch}, but {saved} up to {checkpoint.name}; {kept}", flush=True)
 
 
+def save_apart(settings: Settings, trainer: Trainer) -> None:
+    """Have each checkpoint written in a folder of its own, from which CheckpointWriter moves it when it is whole."""
+    save_in(trainer, settings.output_path / checkpoints.UNFINISHED)
+
+
 class CheckpointWriter(TrainerCallback):
-    """Saves each checkpoint aside and renames it when it is whole; on request saves once more and ends.
+    """Makes each checkpoint whole and moves it to the others; on request saves once more and ends.
 
     With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
 
     Requests are `stop` of the supervisor (record/control.py) and a rank's SIGTERM. Give it to the Trainer after
-    StepRecorder, as the last callback: neither a save nor the wait for the one before belongs to a step. When a resumed
+    StepRecorder, as the last callback: neither a save nor the wait for the last save belongs to a step. When a resumed
     training passes its last step before the interruption, it records the lost time in run.json.
 
     Attributes:
@@ -87,7 +93,7 @@ class CheckpointWriter(TrainerCallback):
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None  # the checkpoint that the thread finishes
         self._handler: Any = None
-        self._attempt: dict[str, Any] = {}  # the one before, until this one has come further
+        self._attempt: dict[str, Any] = {}  # the last attempt, until this one has come further
         self._step_begin_s = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -122,7 +128,7 @@ class CheckpointWriter(TrainerCallback):
         at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
         if self._request and not at_epoch_end:
             self._decide(control)
-        self._prepare(args, control)
+        self._prepare(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._saved_step == state.global_step:  # in the step's end just before
@@ -131,7 +137,7 @@ class CheckpointWriter(TrainerCallback):
                 control.should_evaluate = control.should_log = False
         elif self._request:
             self._decide(control)
-        self._prepare(args, control)
+        self._prepare(control)
 
     def _agree(self, state: Any, device: torch.device) -> int:
         """Return the strongest request of all ranks. Collective."""
@@ -162,18 +168,16 @@ class CheckpointWriter(TrainerCallback):
         self.ending = self._request == END
         self._request = CONTINUE
 
-    def _prepare(self, args: Any, control: Any) -> None:
+    def _prepare(self, control: Any) -> None:
         if control.should_save:
             self._wait()
             progress(slow=True)
-            args.output_dir = str(self.settings.output_path / checkpoints.UNFINISHED)
             self._save_begin_s = time.monotonic()
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:  # comes between decision and save
         self._save_begin_s = time.monotonic()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        args.output_dir = str(self.settings.output_path)
         self._saved_step = state.global_step
         save = (args, state.global_step, self._save_begin_s, self.ending)
         if self.saver:

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
-from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
+from workshop.private_names import checkpointed, is_called_by_ddp, unit_offloads
 from workshop.record.errors import InputError
 from workshop.record.run_record import update_run_record
 from workshop.settings.settings import Settings
@@ -53,7 +53,7 @@ def held_mib(tensors: Iterable[torch.Tensor]) -> float:
 
 def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     """Return how many blocks are FSDP units, with or without activation checkpointing around."""
-    layers = ((block, getattr(block, "_checkpoint_wrapped_module", block)) for block in blocks)
+    layers = ((block, checkpointed(block)) for block in blocks)
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
 
 
@@ -140,7 +140,7 @@ class ShardingRecorder(TrainerCallback):
         if model.training:
             self.held.setdefault("parameters", local_numel(self.blocks.parameters()))
             self.held_mib.setdefault("weights", held_mib(model.parameters()))
-        if DistributedDataParallel._active_ddp_module is not None:  # its forward pass has called this one
+        if is_called_by_ddp():
             self.method = "ddp"
 
     def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
@@ -190,9 +190,3 @@ class ShardingRecorder(TrainerCallback):
             print(f"strategy: {self.method}, computing in {self.precision.name}; a rank holds at most {parts}{offload}")
             held = ", ".join(f"{size:,.2f} MiB of {part.replace('_', ' ')}" for part, size in mib.items())
             print(f"states: the fullest rank holds {held}; together {sum(mib.values()):,.2f} MiB")
-
-
-def unit_offloads(module: torch.nn.Module) -> bool:
-    """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
-    group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
-    return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)

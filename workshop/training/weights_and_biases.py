@@ -1,11 +1,11 @@
 """Weights & Biases beside the local files: offline in the run's folder, so that no job waits for a server."""
 
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import wandb
 from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, WandbCallback
 
@@ -22,18 +22,18 @@ class LocalWandbCallback(WandbCallback):
             self._wandb = None
 
 
-def keep_wandb_local(settings: Settings, arguments: TrainingArguments) -> None:
-    """Have W&B's client, the Trainer's or DeepSpeed's, write into the run's folder and talk to nobody."""
+def open_run(settings: Settings, arguments: TrainingArguments) -> None:
+    """Open W&B's run on rank 0, which the Trainer's callback and DeepSpeed's monitor then take for theirs."""
     INTEGRATION_TO_CALLBACK["wandb"] = LocalWandbCallback
-    if "wandb" in arguments.report_to or (arguments.deepspeed or {}).get("wandb", {}).get("enabled"):
-        run = {"WANDB_PROJECT": settings.experiment_name, "WANDB_RUN_ID": settings.run_dir.name}
-        local = {"WANDB_DIR": str(settings.run_dir), "WANDB_MODE": settings.wandb_mode}
-        os.environ |= {"WANDB_RESUME": "allow"} | run | os.environ | local
+    if arguments.process_index == 0:
+        project = os.environ.get("WANDB_PROJECT") or settings.experiment_name
+        own = {"dir": settings.run_dir, "mode": settings.wandb_mode}
+        wandb.init(project=project, id=settings.run_dir.name, name=settings.run_dir.name, resume="allow", **own)
 
 
 def report_summary(summary: dict[str, Any]) -> None:
     """Add summary.json's figures to the run, on the rank that reports, and say how to send it."""
-    if (run := getattr(sys.modules.get("wandb"), "run", None)) and not run.disabled:
+    if (run := wandb.run) and not run.disabled:
         print(f"Weights & Biases: offline; send it with `wandb sync {Path(run.dir).parent}`")
         with suppress(Exception):  # its process has ended
             run.summary.update(summary)

@@ -16,6 +16,7 @@ from transformers import AutoConfig
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, model_file
 
@@ -59,10 +60,10 @@ FOREIGN: dict[str, dict[str, Any]] = {
 
 def checked(script: str, config: Any, folder: Path) -> str:
     """What the script's check says of a configuration as it starts, without what it says before."""
-    given = ENVIRONMENT | SIZES | {"LAUNCHER_ARGUMENTS": f"{script}.py", "MODEL_NAME": "a model", "MAX_LENGTH": "64"}
-    settings = DimensionSettings.from_environment(given, folder / "none")
+    given = ENVIRONMENT | SIZES | {"MODEL_NAME": "a model", "MAX_LENGTH": "64"}
+    settings = DimensionSettings.from_environment(given, folder / "none", Start(folder, "", f"{script}.py", 1))
     object.__setattr__(settings, "max_length", LENGTH)
-    before = patch.object(DimensionSettings, "check_config")
+    before = patch.object(DimensionSettings, "check_start")
     with patch.object(shared, "model_config", lambda _: config), before:
         try:
             shared.check_model(settings, LOSSES[script](settings))
@@ -92,35 +93,42 @@ def test_what_is_refused_before_the_start_is_what_a_small_model_shows(script: st
 
 
 @pytest.mark.parametrize(
-    ("script", "own", "message"),
+    ("script", "processes", "own", "message"),
     [
         (
             "tp",
+            2,
             {"MODEL_NAME": "qwen-3-8b"},
             "MODEL_NAME=qwen-3-8b: tp.py trains no qwen3; expected a model of type llama",
         ),
         (
             "ep",
+            2,
             {"MODEL_NAME": "qwen-3-8b"},
             "MODEL_NAME=qwen-3-8b: ep.py trains no qwen3; expected a model of type olmoe",
         ),
         (
             "pp",
+            2,
             {"MODEL_NAME": "granite-3.3-8b"},
             "pp.py would train another model than this granite: logits = logits /",
         ),
-        ("cp", {"MODEL_NAME": "bloom-560m"}, "cp.py would train another .* bloom: its attention is not the library's"),
-        ("tp", {"MODEL_NAME": "llama-3.1-8b", "NPROC_PER_NODE": "16"}, "found 8 key heads for 16 ranks"),
-        ("tp", {"NUM_HEADS": "1"}, "MODEL_NAME=simple-gpt: found 1 key head for 2 ranks"),
-        ("pp", {"NUM_LAYERS": "1", "GRAD_ACC": "2"}, "found 1 layer for 2 stages"),
-        ("ep", {"MODEL_NAME": "olmoe-4-layers", "NPROC_PER_NODE": "3"}, "found 64 experts for 3 ranks"),
+        (
+            "cp",
+            2,
+            {"MODEL_NAME": "bloom-560m"},
+            "cp.py would train another .* its attention is not the library's",
+        ),
+        ("tp", 16, {"MODEL_NAME": "llama-3.1-8b"}, "found 8 key heads for 16 ranks"),
+        ("tp", 2, {"NUM_HEADS": "1"}, "MODEL_NAME=simple-gpt: found 1 key head for 2 ranks"),
+        ("pp", 2, {"NUM_LAYERS": "1", "GRAD_ACC": "2"}, "found 1 layer for 2 stages"),
+        ("ep", 3, {"MODEL_NAME": "olmoe-4-layers"}, "found 64 experts for 3 ranks"),
     ],
 )
 def test_settings_check_refuses_it_before_a_run_folder_is_made(
-    script: str, own: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, processes: int, own: dict[str, str], message: str, tmp_path: Path
 ) -> None:
-    given = ENVIRONMENT | SIZES | {"LAUNCHER_ARGUMENTS": f"{script}.py", "MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
-    monkeypatch.setenv("NPROC_PER_NODE", own.get("NPROC_PER_NODE", "2"))
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    given = ENVIRONMENT | SIZES | {"MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
+    start = Start(tmp_path, "", f"{script}.py", processes)
     with pytest.raises(InputError, match=message):
-        DimensionSettings.from_environment(given | own, tmp_path / "none").check_config()
+        DimensionSettings.from_environment(given | own, tmp_path / "none", start).check_start(start)

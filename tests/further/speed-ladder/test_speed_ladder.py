@@ -16,8 +16,9 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
+from workshop.settings.configuration import check_configuration, configuration
 from workshop.settings.deepspeed_config import operators_of
-from workshop.settings.settings import configuration
 from workshop.training.callbacks import WARMUP_STEPS
 
 LADDER = [path.stem for path in sorted(RUNGS.glob("[0-9]*.env"), key=lambda path: int(path.stem.split("_")[0]))]
@@ -150,12 +151,11 @@ def test_what_cannot_work_is_refused(
     model: str | dict[str, Any], switches: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(REPO / "further/speed-ladder")
-    monkeypatch.setenv("LAUNCHER", "ladder_torchrun.slurm")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
     environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches
     with pytest.raises(InputError, match=message):
         settings = LadderSettings.from_environment(environment)
-        settings.check_config()
+        check_configuration(settings, Start.of({"LAUNCHER": "ladder_torchrun.slurm"}))
         check_rung(settings)
 
 

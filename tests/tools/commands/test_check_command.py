@@ -162,6 +162,6 @@ def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_watch
     assert f"named after no owner of runs; expected one of 54321.md, {root}.md" in capsys.readouterr().out
     assert main(["watch", "--once", "--recent", "1e6", "--logs", str(logs)]) == 0
     assert {root, "54321"} < set(capsys.readouterr().out.split())
-    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
     assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
     assert "2 runs of 2 people" in (tmp_path / "page/index.html").read_text()

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from tests.launching import REPO
 from tests.tools.conftest import age
-from tools.commands.watch import recent_runs
-from tools.logs import live_run
-from tools.logs.live_run import LiveRun
+from tools.commands import watch
+from tools.commands.watch import LiveRun, recent_runs
 from tools.logs.runs import read_run
 
 HEADER = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
@@ -27,7 +26,7 @@ def running(**more: object) -> dict[str, object]:
 
 
 def look(folder: Path) -> LiveRun:
-    return live_run.look(read_run(folder))
+    return watch.look(read_run(folder))
 
 
 def test_line_that_is_still_being_written_is_no_step(make_run) -> None:
@@ -65,7 +64,7 @@ def test_what_is_in_trouble_comes_first(make_run, logs: Path) -> None:
 def test_view_stays_until_ctrl_c(make_run, logs: Path) -> None:
     make_run("r", running())
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs), "--every", "0.1"]
+    command = [sys.executable, "-m", "tools", "watch", "--logs", str(logs)]
     view = subprocess.Popen(command, cwd=REPO, stdin=theirs, stdout=theirs, stderr=theirs)
     try:
         for _ in range(2):  # it is drawn again

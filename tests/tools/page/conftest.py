@@ -8,8 +8,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
+from tools.commands.page import build
 from tools.logs.runs import find_runs
-from tools.page import site
 from tools.tables.repository import REFERENCE
 
 _PATIENCE_MS = 60_000  # a machine may have other work
@@ -61,7 +61,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(logs, PLANTED_NAME, RECORD | PLANTED_RECORD, **planted)
     write_run(logs, f"completed{PLANTED_NAME}", RECORD | PLANTED_RECORD | {"state": "completed"}, **planted)
     reference = find_runs(REFERENCE / "h200x1", REFERENCE / "h200x4")
-    site.build(find_runs(logs), reference, [logs], folder / "page")
+    build(find_runs(logs), reference, [logs], folder / "page")
     return folder / "page"
 
 

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 from tests.tools.conftest import GPU_LOG, write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
+from tools.commands.page import entries, listed
+from tools.curves import MOST_POINTS, charts
 from tools.logs.runs import find_runs, read_run
-from tools.page.curves import MOST_POINTS, charts
-from tools.page.entries import entries, listed
 
 
 def text_of(page: Path) -> str:
@@ -47,7 +47,7 @@ def test_a_run_s_page_has_its_settings_figures_command_cause_and_log_s_end(made:
 def test_names_that_differ_in_odd_characters_or_case_only_get_pages_of_their_own(make_run, logs, tmp_path):
     for name in ("a b", "a?b", "A b"):
         make_run(name)
-    found = entries(find_runs(logs), [], tmp_path)
+    found = entries(find_runs(logs), [])
     assert len({one.id.lower() for one in found}) == 3
     assert all(one.id.replace("-", "").isalnum() for one in found)
 
@@ -71,7 +71,7 @@ def test_every_point_is_a_sample_a_long_run_has_few_with_its_peaks_and_each_gpu_
 def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_path: Path, capsys, monkeypatch) -> None:
     make_run("r1")
     write_run(tmp_path / "reference/machine", "r0")
-    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")  # hundreds of runs take a while
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "reference")  # hundreds of runs take a while
     page = tmp_path / "page"
     command = ["page", "--logs", str(logs), "--output", str(page)]
     (page / "mine").mkdir(parents=True)
@@ -99,7 +99,7 @@ def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(make_run, logs,
     outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
     (logs / "baseline" / "elsewhere").symlink_to(outside)
     write_run(tmp_path / "reference/machine", "r0")
-    monkeypatch.setattr("tools.page.site.REFERENCE", tmp_path / "reference")
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "reference")
     assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
     pages = {path.stem.rpartition("-")[2]: text_of(path) for path in tmp_path.glob("page/runs/*.html")}
     assert all("unreadable" in pages[name] for name in ("text0", "text1", "text2"))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.launching import REPO
-from tools.logs.dimension_traffic import sent_bytes
+from tools.logs.communication import sent_bytes
 from tools.plan.gpus import named
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.predict import predict

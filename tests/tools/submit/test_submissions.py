@@ -6,9 +6,8 @@ import pytest
 
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
-from tools.logs.runs import find_runs
 from tools.submit.submissions import every_list, read, read_argument
-from tools.submit.submitted import effective_settings, nearest
+from tools.submit.submitted import effective_settings
 from tools.tables.repository import ROOT
 from workshop.settings.env_file import sourced
 
@@ -44,14 +43,6 @@ def test_every_list_has_no_run_twice_and_each_line_has_the_settings_that_bash_gi
         world = {"NNODES": str(line.count("nodes")), "NPROC_PER_NODE": str(line.count("gpus-per-node"))}
         environment = sourced(line.exercise / "env_vars.sh", world | {"REPO": str(ROOT)} | line.settings)
         assert all(str(environment.get(name.upper()) or settings[name]) == str(settings[name]) for name in settings)
-
-
-def test_a_run_of_another_configuration_is_no_measurement_of_a_line_without_one() -> None:
-    lines = read(ROOT / "further/resilience/submit.txt", {})
-    ddp = next(line for line in lines if line.settings["FAULT"] == "none" and not line.text.endswith(".json"))
-    runs = find_runs(ROOT / "logs/reference/h200x4-2026-11-27", experiment="resilience")
-    assert {"zero3", "full_shard_sharded_state"} <= {run.record.config for run in runs}
-    assert nearest(ddp, runs, lines) is None
 
 
 def test_a_line_names_its_configuration_and_model_as_the_readmes_do() -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
 from tools.tables.comparisons import Comparison
-from tools.tables.definitions import blank_tables
 from tools.tables.fill import fill
 from tools.tables.repository import ROOT, exercises
+from tools.tables.table import blank_tables
 
 SINGLE, MULTI = ROOT / "deepspeed-single-gpu", ROOT / "deepspeed-multi-gpu"
 # Width and number of blocks.

@@ -63,7 +63,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def report(root: Path, *options: str) -> int:
-    return main(["report", "--root", str(root), *options])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tools.commands.report.ROOT", root)
+        return main(["report", *options])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.record.errors import InputError
-from workshop.settings.settings import Settings, configuration
+from workshop.settings.configuration import configuration
+from workshop.settings.settings import Settings
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
 CONFIGS = Path(__file__).parents[3] / "deepspeed-single-gpu" / "ds_configs"

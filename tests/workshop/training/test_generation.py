@@ -18,10 +18,10 @@ from tests.trainings_on_ranks import Ranks, training
 from tests.workshop.data.forms import load_squad
 from workshop.data.encoding import load_tokenizer
 from workshop.data.forms import SAMPLE_DIR
+from workshop.private_names import end_process
 from workshop.record.run_record import read_summary
 from workshop.training import generation
 from workshop.training.callbacks import StepRecorder
-from workshop.training.exit_process import end_process
 from workshop.training.generation import ScoreRecorder, answer_questions
 
 EXAMPLES = load_squad("sample", "validation")[:9]  # odd: two ranks cannot share them equally

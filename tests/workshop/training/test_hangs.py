@@ -15,11 +15,10 @@ from transformers import Trainer, TrainingArguments
 
 from workshop.job.outcome import begin, hang_of, record_end
 from workshop.record import checkpoints
-from workshop.record.checkpoints import UNFINISHED
 from workshop.record.run_record import read_run_record, update_run_record
 from workshop.training import hangs
 from workshop.training.hangs import SLOW_S, START_S
-from workshop.training.saving import CheckpointWriter
+from workshop.training.saving import CheckpointWriter, save_apart
 
 LONG_S = 3600
 LIMIT_S = 1
@@ -161,7 +160,7 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S)
     vars(settings).update(resumes_own_run=False, save="steps", save_steps=1, save_limit=1)
     arguments = TrainingArguments(
-        output_dir=str(settings.output_path / UNFINISHED),
+        output_dir=str(settings.output_path),
         **{"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "gradient_accumulation_steps": 2},
         **{"num_train_epochs": 1, "eval_strategy": "epoch", "save_strategy": "no", "logging_strategy": "no"},
         **{"report_to": "none", "disable_tqdm": True, "use_cpu": True},
@@ -174,7 +173,9 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
         callbacks = [watch, CheckpointWriter(settings, recorder)]
         model = Model()
         model.weight = torch.nn.Parameter(torch.ones(1))
-        NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks).train()
+        trainer = NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks)
+        save_apart(settings, trainer)
+        trainer.train()
         note("end")
     finally:
         watch.stop()

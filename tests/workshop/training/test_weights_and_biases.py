@@ -1,10 +1,10 @@
 """Whatever happens to W&B's process, a training that reports to it ends well."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import wandb
 from transformers.integrations import WandbCallback
 
 from workshop.training.weights_and_biases import LocalWandbCallback, report_summary
@@ -16,7 +16,7 @@ def lost(*_: object, **__: object) -> None:
 
 def test_run_says_how_to_send_it_also_if_the_clients_process_has_ended(monkeypatch, capsys, tmp_path: Path) -> None:
     run = SimpleNamespace(dir=f"{tmp_path}/wandb/offline-run-1/files", summary={}, finish=lost, disabled=False)
-    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
+    monkeypatch.setattr(wandb, "run", run)
     report_summary({"avg_gpu_util_%": 1.5})
     assert run.summary == {"avg_gpu_util_%": 1.5}
     command = f"wandb sync {tmp_path}/wandb/offline-run-1"

@@ -1,4 +1,7 @@
-"""A process ends well although native threads live on, and nothing is lost that Python's own end would have written."""
+"""A process ends well although native threads live on, and nothing is lost that Python's own end would have written.
+
+And a save that fails changes no folder.
+"""
 
 import atexit
 import ctypes
@@ -9,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +20,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.launching import REPO, run
-from workshop.training.exit_process import end_process
+from workshop.private_names import end_process, save_in
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +91,21 @@ def main() -> None:
     atexit.register(lambda: print(len(multiprocessing.active_children())))
     print(batches._workers[0].pid, folder.name)  # into a pipe: not flushed
     ctypes.CDLL(None).puts(b"of a C library")  # nor is this
+
+
+def test_save_that_raises_leaves_the_trainers_folder_as_it_was(tmp_path: Path) -> None:
+    """A full disk: whatever is saved next would lie among unfinished checkpoints."""
+    seen = []
+
+    def save(model: str, trial: None) -> None:
+        seen.append((trainer.args.output_dir, model, trial))
+        raise OSError("No space left on device")
+
+    trainer = SimpleNamespace(args=SimpleNamespace(output_dir="out"), _save_checkpoint=save)
+    save_in(trainer, tmp_path / "unfinished")
+    with pytest.raises(OSError, match="No space"):
+        trainer._save_checkpoint("model", None)
+    assert (seen, trainer.args.output_dir) == ([(str(tmp_path / "unfinished"), "model", None)], "out")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import psutil
 import torch
 from transformers import Trainer, TrainingArguments
 
+from workshop.settings.offload import Offload
 from workshop.training.callbacks import StepRecorder, find_callback, gather_objects
 from workshop.training.models import model_size
 
@@ -19,11 +20,11 @@ class OffloadCheck:
     """
 
     def __init__(self, arguments: TrainingArguments) -> None:
-        zero = arguments.deepspeed.get("zero_optimization", {})
+        offload = Offload.of(arguments.deepspeed)
         facts = {
-            "ZeRO stage": zero.get("stage", 0),
-            "parameter offload": (zero.get("offload_param") or {}).get("device", "none"),
-            "optimizer offload": (zero.get("offload_optimizer") or {}).get("device", "none"),
+            "ZeRO stage": arguments.deepspeed["zero_optimization"]["stage"],
+            "parameter offload": "cpu" if offload.parameters else "none",
+            "optimizer offload": "cpu" if offload.share else "none",
             "rank": f"{arguments.process_index} of {arguments.world_size}",
             "device": arguments.device,
         }

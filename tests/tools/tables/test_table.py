@@ -14,12 +14,11 @@ from tools.submit.submissions import Submission
 from tools.submit.submissions import read as read_lines
 from tools.submit.submitted import read_as_job
 from tools.tables import markdown
-from tools.tables.definitions import SIZES, blank_cells, blank_tables, form_tables, predictions, tables_py
-from tools.tables.fill import fill
+from tools.tables.fill import NOT_MEASURED, fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.markdown import BY_HAND
 from tools.tables.repository import exercises
-from tools.tables.selection import NOT_MEASURED
+from tools.tables.table import SIZES, blank_cells, blank_tables, form_tables, predictions, tables_py
 from workshop.record.schema import RunRecord, typed
 from workshop.settings.run_lines import MUST_DO
 

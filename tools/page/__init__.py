@@ -1,1 +1,0 @@
-"""The results page: a static folder of HTML that opens from disk, made from run folders."""

@@ -1,0 +1,155 @@
+"""Every private name of a library that the workshop touches, without workshop/simulate/ and kernels/fast_models/.
+
+Seen in Python 3.11 and 3.12, torch 2.11 and 2.13, Transformers 5.17 and 5.23, DeepSpeed 0.19.8, datasets 5.2.
+"""
+
+import atexit
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.distributed import distributed_c10d
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for those who import it from here)
+from torch.utils._pytree import tree_leaves  # noqa: F401
+
+if TYPE_CHECKING:  # seconds to import, for a launcher that compiles operators
+    from datasets import Dataset
+    from transformers import Trainer
+
+# torch
+
+
+def call_before_forward(model: torch.nn.Module, look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
+    """Call `look(model, inputs, named inputs)` before each forward pass, outside of a compiled model's graph."""
+    if not (compiled := getattr(model, "_compiled_call_impl", None)):
+        model.register_forward_pre_hook(look, with_kwargs=True)
+        return
+
+    def looked_at(*inputs: Any, **named: Any) -> Any:
+        look(model, inputs, named)
+        return compiled(*inputs, **named)
+
+    model._compiled_call_impl = looked_at
+
+
+def checkpointed(block: torch.nn.Module) -> torch.nn.Module:
+    """Return what activation checkpointing was put around; without it the block itself."""
+    return getattr(block, "_checkpoint_wrapped_module", block)
+
+
+def is_called_by_ddp() -> bool:
+    """Return whether this is called in DDP's forward pass."""
+    return DistributedDataParallel._active_ddp_module is not None
+
+
+def unit_offloads(module: torch.nn.Module) -> bool:
+    """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+
+    group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
+    return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)
+
+
+def set_timeouts(seconds: float) -> None:
+    """Set the time-out of all process groups: HYBRID_SHARD and DeepSpeed make more. torchtitan does it so, too."""
+    for group in distributed_c10d._world.pg_map:
+        distributed_c10d._set_pg_timeout(timedelta(seconds=seconds), group)
+
+
+def process_group(name: str) -> torch.distributed.ProcessGroup:
+    return distributed_c10d._resolve_process_group(name)
+
+
+def call_of(operator: Any, given: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
+    """Return an operator's name without its namespace, and these positional arguments by their names."""
+    schema = operator._schema
+    return schema.name.split("::")[1], dict(zip((item.name for item in schema.arguments), given, strict=False))
+
+
+def changes_its_input(operator: Any) -> bool:
+    return operator._schema.is_mutable
+
+
+def set_optimize_ddp(value: Any) -> None:
+    from torch._dynamo import config  # seconds to import
+
+    config.optimize_ddp = value
+
+
+def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
+    torch.nn.Linear._save_to_state_dict(layer, *state)
+
+
+# Transformers and datasets
+
+
+def save_states_by(trainer: "Trainer", save: Callable[[str], None]) -> None:
+    """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
+    trainer._save_optimizer_and_scheduler = save
+
+
+def save_in(trainer: "Trainer", folder: Path) -> None:
+    """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
+    save = trainer._save_checkpoint
+
+    def save_there(*given: Any) -> None:
+        own = trainer.args.output_dir
+        trainer.args.output_dir = str(folder)
+        try:
+            save(*given)
+        finally:
+            trainer.args.output_dir = own
+
+    trainer._save_checkpoint = save_there
+
+
+def fingerprint(rows: "Dataset") -> str:
+    return rows._fingerprint
+
+
+# DeepSpeed
+
+
+def loaded_operators() -> dict[str, Any]:
+    """Return the modules of the operators that DeepSpeed has loaded, by their names; it takes those that are added."""
+    from deepspeed.ops.op_builder.builder import OpBuilder
+
+    return OpBuilder._loaded_ops
+
+
+def use_gloo_between_ranks() -> None:
+    """Without a GPU DeepSpeed would compile collectives to connect the ranks of a node, which gloo connects as well."""
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+# Python
+
+
+def end_process() -> NoReturn:
+    """End this process with exit code 0, after what `atexit` has registered. Call it last: no `finally` runs after it.
+
+    gloo's worker threads need the interpreter's lock to let go of a collective's tensors. They can outlive
+    `destroy_process_group`, because other objects hold on to the group, DTensor's caches for example. Before version
+    3.14, Python ends a thread that still waits for the lock when it finalizes. In a C++ destructor that aborts the
+    process: "terminate called without an active exception", exit code -6, and a run with all its results has failed.
+    """
+    # DataLoader's workers: at exit each would be waited for, 5 s. Its handler takes their end for a fault.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
+        worker.join()
+    atexit._run_exitfuncs()  # temporary folders, the compiler's processes
+    sys.stdout.flush()
+    sys.stderr.flush()
+    ctypes.CDLL(None).fflush(None)  # what C libraries have printed: NCCL_DEBUG's lines
+    os._exit(0)
