@@ -90,6 +90,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     check = add("check", _check, "beside what runs measured")
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
+    kept = "instead the predictions in this file, kept before the runs were made"
+    check.add_argument("--against", type=Path, metavar="FILE.json", help=kept)
     check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
     fit = add("fit", _fit, "write constants.json and the simulated steps anew")
@@ -254,6 +256,8 @@ def _runs(folders: list[Path]) -> list[Run]:
 def _check(arguments: argparse.Namespace) -> str:
     if arguments.output:
         plots.check_output(arguments.output)
+    if arguments.against:
+        return accuracy.kept_table(arguments.against, _runs(arguments.logs))
     found = measured.cases(_runs(arguments.logs))
     if not found:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or _REFERENCE}: no run with measured GPU memory")

@@ -1,6 +1,7 @@
-"""How wrong the predictions are for the runs that were measured, and how good the first choice is.
+"""How wrong the predictions are for the runs that were measured.
 
-The latter where several strategies did the same work on one machine.
+Also: how good the first choice is where several strategies did the same work on one machine, and how wrong predictions
+were that were kept before their lines ran.
 """
 
 import json
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tools import plots
-from tools.logs.run import Run
+from tools.errors import InputError
+from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
-from tools.plan.predict import first_choice
+from tools.plan.predict import Range, first_choice
 from workshop.record.printable import markdown
 from workshop.settings.model_file import model_file
 
@@ -34,7 +36,13 @@ def summary(cases: Sequence[Case]) -> str:
     }
     groups = {f"{kind}: {name}": own for kind, of in kinds.items() for name, own in sorted(_grouped(cases, of).items())}
     groups["**all**"] = list(cases)
-    rows = [[name, str(len(own)), *[_errors(own, metric) for metric in METRICS]] for name, own in groups.items()]
+    rows = []
+    for name, own in groups.items():
+        errors = {metric: [one.error_percent(metric) for one in own if metric in one.measured] for metric in METRICS}
+        cells = {metric: _mean_and_worst(found, 0) for metric, found in errors.items()}
+        if found := errors["step_time_s"]:
+            cells["step_time_s"] = f"{statistics.fmean(found):+.0f}; {cells['step_time_s']}"
+        rows.append([name, str(len(own)), *cells.values()])
     inside = []
     for metric in METRICS:
         held = [
@@ -45,12 +53,9 @@ def summary(cases: Sequence[Case]) -> str:
     return f"{table}\n| runs inside the interval | | {' | '.join(inside)} |"
 
 
-def _errors(cases: Sequence[Case], metric: str) -> str:
-    if not (errors := [one.error_percent(metric) for one in cases if metric in one.measured]):
-        return "-"
+def _mean_and_worst(errors: Sequence[float], decimals: int) -> str:
     sizes = [abs(error) for error in errors]
-    sign = f"{statistics.fmean(errors):+.0f}; " * (metric == "step_time_s")
-    return f"{sign}{statistics.fmean(sizes):.1f} ({max(sizes):.0f})"
+    return f"{statistics.fmean(sizes):.1f} ({max(sizes):.{decimals}f})" if sizes else "-"
 
 
 def out_of_memory(cases: Sequence[Case]) -> str:
@@ -93,6 +98,62 @@ def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list
 def _gpu(case: Case) -> str:
     """Emulated nodes are processes of one machine."""
     return case.gpu.driver_name.split()[1] + ", emulated nodes" * (case.workload.nodes > 1)
+
+
+# ---- kept before their lines ran: `plan --list FILE --format json` ----
+
+
+def kept_table(file: Path, runs: Sequence[Run]) -> str:
+    """A row per prediction whose line completed: errors in percent; then mean, worst, and runs inside the intervals.
+
+    Raises InputError for a file without predictions, or if none of its lines ran.
+    """
+    try:
+        planned = [one for one in read_object(file)["runs"] if one["verdict"] != "not planned"]
+        kept = {one["run"]: {name: Range(**one[name]) for name in METRICS} for one in planned}
+    except (KeyError, TypeError):
+        raise InputError(f"{file}: no predictions; expected what plan --format json prints") from None
+    newest = _newest_runs(list(kept), runs)
+    found = [(line, kept[line], measured_of(newest[line])) for line in kept if line in newest]
+    if not found:
+        raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
+    columns = [[*(_without_usual(line) for line, *_ in found), "**mean (worst)**", "inside the interval"]]
+    for metric in METRICS:
+        pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
+        errors = [expected.error_percent(value) for expected, value in pairs if value]
+        inside = sum(expected.holds(value) for expected, value in pairs if value)
+        cells = [f"{expected.error_percent(value):+.1f}" if value else "-" for expected, value in pairs]
+        columns.append([*cells, _mean_and_worst(errors, 1), f"{inside} of {len(errors)}"])
+    return markdown(["predicted before it ran: error (%)", *METRICS.values()], zip(*columns, strict=True))
+
+
+def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
+    """The newest run of each line that completed on a GPU.
+
+    A run may have more settings, from the shell, than its line. If several lines match, as `RUNG=9_rows` and
+    `RUNG=9_rows BATCH_SIZE=8`, the longest one counts.
+    """
+    wanted = {line: set(line.split()) for line in lines}
+    newest: dict[str, Run] = {}
+    usable = [run for run in runs if run.state == "completed" and run.record.device != "cpu"]
+    for run in sorted(usable, key=lambda run: run.record.start_time):
+        started = {f"{run.record.exercise}:", *(run.record.submission or _as_submission(run)).split()}
+        own = [line for line, words in wanted.items() if words <= started]
+        if own:
+            newest[max(own, key=lambda line: len(wanted[line]))] = run
+    return newest
+
+
+def _as_submission(run: Run) -> str:
+    """The words of a run that was started without `submit`."""
+    settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
+    return " ".join([*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""])
+
+
+def _without_usual(line: str) -> str:
+    """The line without settings that all such lines share."""
+    usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
+    return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
 
 
 # ---- first choice ----
