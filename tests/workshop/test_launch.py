@@ -129,7 +129,7 @@ def test_K1_refused_start_is_one_line_and_no_run(
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")
     (checkpoint / "manifest.json").write_text('{"files": {"model.safetensors": [4, "digest"]}}')
-    environ = {"LOG_DIR": tmp_path / "logs", "PYTHONPATH": tmp_path}
+    environ = {"LOG_DIR": tmp_path / "logs", "PYTHONPATH": tmp_path, "WANDB_API_KEY": ""}  # of which a line would tell
     environ |= {name: value.format(tmp=tmp_path) for name, value in changes.items()}
     script, *arguments = launcher.split()
     job = bash(REPO / script, *arguments, cwd=tmp_path, **environ)
@@ -256,3 +256,19 @@ def test_notice_while_a_job_is_checked_reaches_the_supervisor(tmp_path: Path) ->
     wait_until((tmp_path / "checks").exists)
     job.send_signal(signal.SIGUSR1)
     assert job.communicate()[0] == "noticed=USR1\n" and job.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        (BASELINE, "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"),
+        ("further/by-hand/by_hand.slurm ddp.py", "but nothing of this exercise goes to Weights & Biases"),
+    ],
+)
+def test_key_without_a_reporter_is_named_in_every_exercise(launcher: str, told: str) -> None:
+    """Exercises whose env_vars.sh has no WANDB_MODE said nothing."""
+    script, *arguments = launcher.split()
+    folder, name = script.rsplit("/", 1)
+    begin = f"cd {folder}; source {REPO}/workshop/launch.sh; start_run"
+    job = bash("-c", begin, name, *arguments, WANDB_API_KEY="planted", WANDB_MODE="offline", REPORT_TO="none")
+    assert job.returncode == 0 and f"warning: WANDB_API_KEY set, {told}\n" in job.stderr

@@ -22,6 +22,7 @@ from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.deepspeed_config import operators_of
+from workshop.settings.env_file import exported
 from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
@@ -101,6 +102,16 @@ def check_output(shell: Mapping[str, str]) -> None:
         )
 
 
+def warn_without_reporter(shell: Mapping[str, str]) -> None:
+    """Warn where a key or WANDB_MODE is set and nothing reports to Weights & Biases."""
+    meant = [name for name in ("WANDB_API_KEY", "WANDB_MODE") if shell.get(name, "offline") not in ("", "offline")]
+    if meant and shell.get("REPORT_TO", "none") == "none" and shell.get("WANDB_MODE") != "disabled":
+        reads = "WANDB_MODE" in exported(Path("env_vars.sh"))
+        nothing = "but REPORT_TO=none: nothing goes to Weights & Biases; set REPORT_TO=wandb for that"
+        text = nothing if reads else "but nothing of this exercise goes to Weights & Biases"
+        print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
+
+
 def warn_if_changed(shell: Mapping[str, str]) -> None:
     """Warn of files changed since submission: SLURM keeps only the launcher as it was submitted."""
     job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
@@ -125,6 +136,7 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     check_world(environ)
     found = check_settings(environ)
     check_output(environ)
+    warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
 
