@@ -1,6 +1,7 @@
 """Two deprecations that nobody who trains can mend are not shown; any other warning is."""
 
 from tests.launching import run
+from workshop.launch.checks import comforts
 
 # Made as Transformers 5.23, DeepSpeed on PyTorch 2.14 and another library make them.
 WARNINGS = """
@@ -16,6 +17,6 @@ for module in ("deepspeed.comm.torch", "accelerate.state"):
 
 
 def test_two_deprecations_are_silent_and_every_other_warning_is_shown() -> None:
-    shown = run("python", "-c", WARNINGS).stderr
+    shown = run("python", "-c", WARNINGS, **comforts({"HF_HUB_OFFLINE": "1"})).stderr  # as a launcher's job
     assert "`gradient_checkpointing" not in shown and "`is_gradient_checkpointing` is deprecated" in shown
     assert shown.count("`all_gather_into_tensor` is deprecated") == 1 and shown.count("of another kind") == 2

@@ -145,10 +145,9 @@ def comforts(environ: Mapping[str, str]) -> dict[str, str]:
     """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
     from workshop.data.hub import is_offline
 
-    found = {"PYTHONWARNINGS": "ignore::FutureWarning", "TQDM_MININTERVAL": "5"}  # DeepSpeed uses PyTorch's old names
-    found = {name: environ.get(name) or value for name, value in found.items()}
     # Without network the hub's library would retry for minutes; offline it reads its cache.
-    return found | {"HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))}
+    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
+    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
 
 
 def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
