@@ -120,7 +120,7 @@ def made(line: Submission) -> Run:
     parts = {"dp_size": 1} if line.exercise.name == "dimensions" else {}
     facts = {"model": {"name": line.settings.get("MODEL_NAME", settings.model_name).rsplit("/", 1)[-1]}}
     record |= parts | facts | {"settings": vars(settings), "sharding": {"method": method}}
-    return Run(Path("logs", record["exercise"], line.text), typed(record, RunRecord))
+    return Run(Path("logs", record["exercise"], f"line-{line.source.number}"), typed(record, RunRecord))
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["GPU", "laptop"])
