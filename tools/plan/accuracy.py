@@ -120,9 +120,9 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     columns = [[*(_without_usual(line) for line, *_ in found), "**mean (worst)**", "inside the interval"]]
     for metric in METRICS:
         pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
-        errors = [100 * (expected.expected / value - 1) for expected, value in pairs if value]
+        errors = [expected.error_percent(value) for expected, value in pairs if value]
         inside = sum(expected.holds(value) for expected, value in pairs if value)
-        cells = [f"{100 * (expected.expected / value - 1):+.1f}" if value else "-" for expected, value in pairs]
+        cells = [f"{expected.error_percent(value):+.1f}" if value else "-" for expected, value in pairs]
         columns.append([*cells, _mean_and_worst(errors, 1), f"{inside} of {len(errors)}"])
     return markdown(["predicted before it ran: error (%)", *METRICS.values()], zip(*columns, strict=True))
 

@@ -59,7 +59,7 @@ class Case:
         return {name: own[-1] if name in MEMORY else statistics.median(own) for name, own in values.items() if own}
 
     def error_percent(self, metric: str) -> float:
-        return 100 * (self.predicted.ranges[metric].expected / self.measured[metric] - 1)
+        return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
     def with_prediction(self, fitted: Fitted) -> Self:
         return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted), fitted=fitted)

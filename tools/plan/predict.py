@@ -56,6 +56,9 @@ class Range(NamedTuple):
         """The amount divided by this range: a longer time is a lower speed."""
         return Range(*(amount / value for value in reversed(self)))
 
+    def error_percent(self, measured: float) -> float:
+        return 100 * (self.expected / measured - 1)
+
     def holds(self, measured: float) -> bool:
         return self.least <= measured <= self.largest
 
