@@ -12,13 +12,11 @@ def of_column(_: str, column: str) -> Asked:
     return figure(column), runs()
 
 
-# Weights in bf16 are compared in the speed ladder's Table 28.
-SHIPPED = runs(weights=NoneOf(["bf16"]))
 TABLES = {
-    "1": Table(of_row, SHIPPED),
+    "1": Table(of_row),
     "1b": Table(of_column, runs(model="smollm2-135m", train_examples=500, shared_gpu=NoneOf())),
-    "2": Table(of_row, SHIPPED),
-    "2b": Table(of_row, SHIPPED),
+    "2": Table(of_row),
+    "2b": Table(of_row),
 }
 PREDICTIONS = {
     "1": ["1 | Steps per Epoch | Value"],

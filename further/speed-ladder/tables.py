@@ -47,7 +47,7 @@ def runs_of(label: str) -> Where:
     sizes = (runs(batch_size=int(rows)) if rows else {}) | at_rate
     if name.startswith("baseline, "):
         sizes_and_precision, _, pure = name.removeprefix("baseline, ").partition(", weights in ")
-        weights = runs(weights="bf16" if pure else NoneOf(["bf16"]))
+        weights = runs(weights="bf16") if pure else {}
         return runs(exercise="baseline") | batch(sizes_and_precision) | weights | sizes
     if name.startswith(("LoRA ", "QLoRA ")):
         adapters, rank = name.lower().split()

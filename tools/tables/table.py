@@ -156,8 +156,9 @@ def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
     """What every blank cell asks for; None for other cells."""
     asked = table.definition
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
-    # steps slower. Such runs are in no table that does not ask for them.
-    shared = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False} | asked.where
+    # steps slower. Weights in bf16 learn less. Such runs are in no table that does not ask for them.
+    usual = {"rung": None, "profiled": False, "timed": False, "shared_gpu": False, "weights": NoneOf(["bf16"])}
+    shared = usual | asked.where
     if table.tiny:  # of several processes as many as a laptop has, which has no GPU that runs could share
         del shared["shared_gpu"]
         shared |= {"world_size": NoneOf([1])} if shared.get("world_size", 1) != 1 else {}
