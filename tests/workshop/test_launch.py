@@ -165,13 +165,12 @@ MIG = "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 UUID = "GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77"
 
 
-@pytest.mark.parametrize(
-    ("hosts", "node", "gpus"),
-    [("localhost", 0, "2,3"), ("node1 node2", 1, f"{UUID},{MIG}")],
-    ids=["two of four GPUs", "a GPU and a MIG slice by their UUIDs on the second of two nodes"],
-)
-def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path, hosts: str, node: int, gpus: str) -> None:
-    """It counts a node's GPUs from 0, which are another job's, and reads other names as numbers."""
+def test_deepspeeds_ranks_see_their_own_gpus(tmp_path: Path) -> None:
+    """It counts a node's GPUs from 0, which are another job's, and reads other names as numbers.
+
+    Here they are a GPU and a MIG slice by their UUIDs on the second of two nodes.
+    """
+    hosts, node, gpus = "node1 node2", 1, f"{UUID},{MIG}"
     launchers = [path.read_text() for folder in exercises_with("*.slurm") for path in folder.glob("*.slurm")]
     (line,) = {text.split("    deepspeed ")[1] for text in launchers if "    deepspeed " in text}
     line = line.replace("\\\n", " ")

@@ -27,15 +27,8 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
     "pp": lambda settings: partial(pp.loss_of_stages, settings),
     "tp": lambda settings: partial(shared.loss_of_head, settings),
 }
-SIZES = {
-    "VOCAB_SIZE": "64",
-    "HIDDEN_SIZE": "8",
-    "NUM_LAYERS": "2",
-    "NUM_HEADS": "2",
-    "FF_DIM": "8",
-    "SEQ_LENGTH": "64",
-    "FP16": "false",
-}
+SIZES = dict.fromkeys(("NUM_LAYERS", "NUM_HEADS"), "2") | dict.fromkeys(("HIDDEN_SIZE", "FF_DIM"), "8")
+SIZES |= {"VOCAB_SIZE": "64", "SEQ_LENGTH": "64", "FP16": "false"}
 WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2, "sliding_window": 4096}
 FULL = {"layer_types": ["full_attention", "full_attention"]}  # linear attention takes a minute without its kernel
 FOREIGN: dict[str, dict[str, Any]] = {
@@ -95,30 +88,10 @@ def test_what_is_refused_before_the_start_is_what_a_small_model_shows(script: st
 @pytest.mark.parametrize(
     ("script", "processes", "own", "message"),
     [
-        (
-            "tp",
-            2,
-            {"MODEL_NAME": "qwen-3-8b"},
-            "MODEL_NAME=qwen-3-8b: tp.py trains no qwen3; expected a model of type llama",
-        ),
-        (
-            "ep",
-            2,
-            {"MODEL_NAME": "qwen-3-8b"},
-            "MODEL_NAME=qwen-3-8b: ep.py trains no qwen3; expected a model of type olmoe",
-        ),
-        (
-            "pp",
-            2,
-            {"MODEL_NAME": "granite-3.3-8b"},
-            "pp.py would train another model than this granite: logits = logits /",
-        ),
-        (
-            "cp",
-            2,
-            {"MODEL_NAME": "bloom-560m"},
-            "cp.py would train another .* its attention is not the library's",
-        ),
+        ("tp", 2, {"MODEL_NAME": "qwen-3-8b"}, "tp.py trains no qwen3; expected a model of type llama"),
+        ("ep", 2, {"MODEL_NAME": "qwen-3-8b"}, "ep.py trains no qwen3; expected a model of type olmoe"),
+        ("pp", 2, {"MODEL_NAME": "granite-3.3-8b"}, "pp.py would train another model than this granite: logits ="),
+        ("cp", 2, {"MODEL_NAME": "bloom-560m"}, "cp.py would train another .* its attention is not the library's"),
         ("tp", 16, {"MODEL_NAME": "llama-3.1-8b"}, "found 8 key heads for 16 ranks"),
         ("tp", 2, {"NUM_HEADS": "1"}, "MODEL_NAME=simple-gpt: found 1 key head for 2 ranks"),
         ("pp", 2, {"NUM_LAYERS": "1", "GRAD_ACC": "2"}, "found 1 layer for 2 stages"),
