@@ -137,7 +137,7 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ
     ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
     ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
-    return processes.exit_code(training)
+    return 1 if control.refused else processes.exit_code(training)
 
 
 def on_own_gpus(command: list[str]) -> list[str]:

@@ -173,6 +173,8 @@ class Supervisor:
         step.wait()
         over.set()
         viewer.join()
+        if refused := self.control.refused:
+            self.say(refused)
         return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(step)
 
     def look_for_signals(self) -> str:
