@@ -1,4 +1,4 @@
-"""`python -m workshop.launch`: print what a launcher exports, as lines of bash, then become its checks (checks.py).
+"""`python -m workshop.launch`: check a job without torch, and print what its launcher exports, as lines of bash.
 
 A mistake is one line and exit code 1, before there is a run folder.
 """
@@ -6,15 +6,17 @@ A mistake is one line and exit code 1, before there is a run folder.
 import os
 import re
 import shlex
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from workshop.launch import rendezvous
-from workshop.launch.checks import as_bash, check_arguments, check_model
+from workshop.launch.checks import check_all, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 
@@ -86,14 +88,51 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     return found | {"CONFIG": os.path.realpath(config) if config else ""}
 
 
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline
+
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
+    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return lines of bash that make one environment of another."""
+    lines = []
+    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
+        if name.isidentifier() and name not in after:
+            lines.append(f"unset {name}")
+        elif name.isidentifier() and after[name] != before.get(name):
+            lines.append(f"export {name}={shlex.quote(after[name])}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     before = dict(os.environ)
     environ = before | given(before)
     environ |= rendezvous.world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
-    print(as_bash(before, environ), flush=True)
-    # In this environment, which libraries read when they are imported.
-    os.execve(sys.executable, [sys.executable, "-m", "workshop.launch.checks"], environ)
+    environ |= rendezvous.shares(environ)
+    # This process is the job from here on, for the libraries that read it when they are imported: the hub's.
+    os.environ.clear()
+    os.environ.update(environ)
+    found = check_all(environ)
+    environ |= comforts(environ)
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
+    if environ.get("WANDB_MODE") == "offline":
+        del environ["WANDB_MODE"]
+    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
+    print(as_bash(before, environ))
 
 
 if __name__ == "__main__":
