@@ -3,13 +3,13 @@
 All of them refuse what the training refuses, in the same words.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -141,14 +141,13 @@ def settings_class(exercise: Path) -> type[Settings]:
     """Return the settings class that an exercise declares, else the workshop's."""
     facts = declared(exercise)
     module, _, name = facts.settings.rpartition(".")
-    if not module:
-        return Settings
-    before = list(sys.path)
-    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
-    try:
-        return getattr(importlib.import_module(module), name)
-    finally:
-        sys.path[:] = before
+    for folder in facts.modules:  # whose settings this module imports
+        settings_class(repository_of(exercise) / folder)
+    if module and module not in sys.modules:
+        spec = spec_from_file_location(module, exercise / f"{module.rpartition('.')[2]}.py")
+        sys.modules[module] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[module])
+    return getattr(sys.modules[module], name) if module else Settings
 
 
 class Sizes(NamedTuple):
