@@ -127,7 +127,8 @@ def check_configuration(settings: Settings, start: Start) -> Configuration | Non
         raise InputError(f"{script} has no configuration, but '{settings.config}' was given")
     if takes in ("deepspeed", "fsdp") and not settings.config:
         files = sorted(str(file.relative_to(start.exercise)) for file in start.exercise.glob("*_configs/*.json"))
-        array = ", or a job array, whose tasks are lines of submit.txt" if exercise.has_array else ""
+        has_array = any(launcher.array for launcher in exercise.launchers.values())
+        array = ", or a job array, whose tasks are lines of submit.txt" if has_array else ""
         raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
     if found := configuration(settings, start):
         if settings.weights == "bf16" and (found.is_deepspeed or found.is_fsdp):

@@ -75,22 +75,19 @@ def additive_mask(length: int, documents: torch.Tensor | None, like: torch.Tenso
     return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)
 
 
-def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Kernel:
+class Sdpa:
     """torch's scaled_dot_product_attention with ALiBi and the mask as one bias, made once for all layers.
 
     The bias is [1 or rows, heads, length, length]: small for one document per row, 0.5 GiB for 64 packed rows of
-    BLOOM-560m at 512 tokens.
+    BLOOM-560m at 512 tokens. It is no argument of a block: FSDP and DeepSpeed convert and copy tensors among those.
     """
-    position = torch.arange(length, device=device)
-    alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
-    bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
-    return _Sdpa(bias)
 
-
-class _Sdpa:
-    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors among a block's arguments.
-    def __init__(self, bias: torch.Tensor) -> None:
-        self.bias = bias
+    def __init__(
+        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        position = torch.arange(length, device=device)
+        alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
+        self.bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
@@ -123,7 +120,7 @@ class ShortDocuments:
         return found.transpose(1, 2)
 
 
-WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
+WITH_ALIBI = {"eager": None, "sdpa": Sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
 
 
 def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
@@ -165,7 +162,6 @@ def _packed_flex(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
-    _check_options(**options)
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
@@ -182,19 +178,12 @@ def _packed_documents(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """As _packed_flex; `attention_mask`: `bounds`, or in generation the library's mask."""
-    _check_options(**options)
     query, key = query.to(value.dtype), key.to(value.dtype)
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     attend = torch.ops.shardlab.documents_attention
     found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
     return found, None
-
-
-def _check_options(s_aux: torch.Tensor | None = None, softcap: float | None = None, **_: Any) -> None:
-    """Raises NotImplementedError for options that neither of our kernels computes."""
-    if s_aux is not None or softcap is not None:
-        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
@@ -237,7 +226,8 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
 
 
 # For decoders other than BLOOM. With its own flex_attention the library passes rotated queries and keys in fp32 beside
-# values in bf16. Generation has no documents: its masks are the library's.
+# values in bf16. Generation has no documents: its masks are the library's. No kernel computes attention sinks and soft
+# caps, which exactness.py sees.
 MASKS = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}
 AttentionInterface.register("packed_flex", _packed_flex)
 AttentionInterface.register("packed_documents", _packed_documents)
