@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for those who import it from here)
-from torch.utils._pytree import tree_leaves  # noqa: F401
 
 if TYPE_CHECKING:  # seconds to import, for a launcher that compiles operators
     from datasets import Dataset

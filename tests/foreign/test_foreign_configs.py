@@ -3,16 +3,18 @@
 Files: shortened from public issues, templates of accelerate, axolotl and LLaMA-Factory, and Transformers' own example.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import deepspeed.runtime.precision_config as of_precision
 import deepspeed.runtime.zero.config as of_zero
 import deepspeed.runtime.zero.offload_config as of_offload
 import pytest
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from deepspeed.runtime import lr_schedules
 from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS
 from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
@@ -31,7 +33,6 @@ from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
 from workshop.settings.configuration import check_configuration, read_configuration
 from workshop.settings.settings import Settings
-from workshop.training.fsdp import prepare_wrapping
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
 EXERCISES = {"d": "deepspeed-multi-gpu", "f": "fsdp", "w": "deepspeed-multi-gpu"}
@@ -168,11 +169,12 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
 
 
 def test_classes_of_another_model_are_refused_before_its_blocks_are_sharded() -> None:
+    """By accelerate; classes that are not the blocks are refused once they are seen (training/sharding.py)."""
     model = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=8, n_head=1, n_layer=1, vocab_size=8))
-    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(FILES[OTHER_MODEL])}, Path("none"))
-    trainer = Mock(model=model, is_fsdp_enabled=False)
-    with pytest.raises(InputError, match=r"is \['LlamaDecoderLayer'\], but the blocks of this model are BloomBlock"):
-        prepare_wrapping(settings, trainer)
+    names = json.loads(FILES[OTHER_MODEL].read_text())["transformer_layer_cls_to_wrap"]
+    wrap = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": names}
+    with pytest.raises(ValueError, match="Could not find the transformer layer class LlamaDecoderLayer in the model"):
+        fsdp2_prepare_auto_wrap_policy(FullyShardedDataParallelPlugin(fsdp_version=2, **wrap), model)
 
 
 def test_file_without_a_formula_is_trained_and_not_planned(read: Callable[..., Any]) -> None:

@@ -122,7 +122,7 @@ def main() -> None:
     environ = before | given(before)
     environ |= rendezvous.world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
-    environ |= rendezvous.shares(environ)
+    environ |= rendezvous.share_of_node(environ)
     # This process is the job from here on, for the libraries that read it when they are imported: the hub's.
     os.environ.clear()
     os.environ.update(environ)

@@ -23,13 +23,6 @@ from workshop.settings.typos import check_shell
 PACKAGES = ("torch", "transformers", "accelerate")
 
 
-def check(shell: Mapping[str, str]) -> None:
-    """Raises InputError for a missing package or a misspelt variable."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    check_shell(shell)
-
-
 def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
     """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
     if arguments and not launcher.reads(len(arguments)):
@@ -126,7 +119,9 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
 
 def check_all(environ: Mapping[str, str]) -> Configuration | None:
     """Check the job's whole environment; return the configuration that is trained. Raises InputError."""
-    check(environ)
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+    check_shell(environ)
     check_world(environ)
     found = check_settings(environ)
     check_output(environ)

@@ -50,7 +50,7 @@ def _free_port(port: int) -> int:
         port += 1
 
 
-def shares(environ: Mapping[str, str]) -> dict[str, str]:
+def share_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     """Return each process's share of this node: its GPUs, and threads for an optimizer on the CPU.
 
     Raises InputError for more processes than GPUs.
