@@ -55,7 +55,7 @@ def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> 
     return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options)
 
 
-def runs(process: subprocess.Popen[bytes]) -> bool:
+def is_running(process: subprocess.Popen[bytes]) -> bool:
     """Return False once it has ended. A stopped process (SIGSTOP) is continued: it could not report its end.
 
     Each change sends SIGCHLD, so a caller that asks after each signal misses none.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 
 from workshop.record.errors import InputError
-from workshop.record.slurm_job import told
+from workshop.record.slurm_job import output_of
 from workshop.settings.settings import has_gpu
 
 
@@ -28,7 +28,7 @@ def world(environ: Mapping[str, str]) -> dict[str, str]:
     nodes = environ.get("SLURM_NNODES") or environ.get("EMULATED_NODES") or "1"
     hosts = "localhost"
     if job and nodes != "1":
-        hosts = told(["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]).strip()
+        hosts = output_of(["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]).strip()
     run_id = job or environ["LAUNCHER_PID"]  # keeps two jobs' worlds apart
     return {
         "NNODES": nodes,
