@@ -17,7 +17,6 @@ from accelerate.utils import FullyShardedDataParallelPlugin
 from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
 from deepspeed.runtime import lr_schedules
 from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS
-from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
 from transformers import AutoModelForCausalLM, BloomConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
@@ -236,12 +235,11 @@ def test_table_of_kinds_has_deepspeeds_keys() -> None:
         (of_zero.DeepSpeedZeroConfig, deepspeed_config.ZERO),
         (of_offload.DeepSpeedZeroOffloadOptimizerConfig, deepspeed_config.ZERO["offload_optimizer"]),
         (of_offload.DeepSpeedZeroOffloadParamConfig, deepspeed_config.ZERO["offload_param"]),
-        (ZenFlowConfig, deepspeed_config.ZERO["zenflow"]),
         (of_precision.DeepSpeedFP16Config, deepspeed_config.KINDS["fp16"]),
         (of_precision.DeepSpeedBF16Config, deepspeed_config.KINDS["bf16"]),
     ]
     old = {"cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory", "steps_per_epoch"}
-    old |= {"stage3_gather_fp16_weights_on_model_save"}
+    old |= {"stage3_gather_fp16_weights_on_model_save", "zenflow"}
     for kind, table in classes:
         theirs = {field.alias or name for name, field in kind.model_fields.items()}
         assert theirs - old == table.keys(), kind

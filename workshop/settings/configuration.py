@@ -51,9 +51,8 @@ class Configuration:
             return "version 1; expected version 2"
         if self.content.get("comm_hook") == "bf16":
             return "comm_hook bf16; expected fp16, or none"
-        if self.content.get("compile", {}).get("deepcompile"):
-            return "compile.deepcompile; expected it left out"
-        return "super_offload; expected it left out" if self.offload.super_offload else ""
+        deepcompile = self.content.get("compile", {}).get("deepcompile")
+        return "compile.deepcompile; expected it left out" if deepcompile else ""
 
 
 def read_configuration(

@@ -181,9 +181,8 @@ def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
             zero.pop(name, None)
         elif stage < least:
             raise InputError(f"{path}: stage {stage} does not read zero_optimization.{name}; expected stage {least}")
-    optimizer = zero.get("offload_optimizer", {})
-    if stage < 3 and (optimizer.get("ratio", 1) < 1 or optimizer.get("super_offload")):
-        raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, no super_offload, or 3")
+    if stage < 3 and zero.get("offload_optimizer", {}).get("ratio", 1) < 1:
+        raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, or stage 3")
     unread = {0: ZERO.keys() - {"stage"}, 3: STAGES_12}.get(stage, STAGE_3)
     unread = [name for name in zero if name in unread and zero[name] not in (False, 0)]
     return [f"has {', '.join(unread)}, which ZeRO stage {stage} does not read"] if unread else []

@@ -22,13 +22,12 @@ class Offload(NamedTuple):
     """What a configuration keeps in CPU memory.
 
     Attributes: share: of the optimizer's states, and of their update: 1, or stage 3's `ratio`; parameters: the weights,
-        too; pinned: DeepSpeed's default; super_offload: a process of its own updates.
+        too; pinned: DeepSpeed's default.
     """
 
     share: float
     parameters: bool
     pinned: bool
-    super_offload: bool
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
@@ -39,7 +38,6 @@ class Offload(NamedTuple):
             share=optimizer.get("ratio", 1.0) if optimizer.get("device") == "cpu" else 0.0,
             parameters=parameters.get("device") == "cpu",
             pinned=optimizer.get("device") == "cpu" and optimizer.get("pin_memory", True),
-            super_offload=optimizer.get("super_offload", False),
         )
 
 
