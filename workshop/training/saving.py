@@ -12,7 +12,7 @@ import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -24,9 +24,6 @@ from workshop.record.run_record import last_attempt, read_run_record, update_las
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
-
-if TYPE_CHECKING:  # PyTorch's distributed checkpoints with it
-    from workshop.training.async_save import AsyncSaver
 
 CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
@@ -68,7 +65,7 @@ class CheckpointWriter(TrainerCallback):
     training passes its last step before the interruption, it records the lost time in run.json.
 
     Attributes:
-        saver: writes FSDP2's shards asynchronously; None: the training waits for the disk.
+        saver: an AsyncSaver (async_save.py) of FSDP2's shards; None: the training waits for the disk.
         save_times_s: per checkpoint, for how long the training stands still.
         disk_times_s: per checkpoint, the time until it is whole.
         size_bytes: of the last one, on rank 0.
@@ -78,7 +75,7 @@ class CheckpointWriter(TrainerCallback):
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
         self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
-        self.saver: AsyncSaver | None = None
+        self.saver: Any = None
         self.save_times_s: list[float] = []
         self.disk_times_s: list[float] = []
         self.size_bytes = 0
