@@ -75,19 +75,22 @@ def additive_mask(length: int, documents: torch.Tensor | None, like: torch.Tenso
     return torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill(~seen, torch.finfo(like.dtype).min)
 
 
-class Sdpa:
+def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype) -> Kernel:
     """torch's scaled_dot_product_attention with ALiBi and the mask as one bias, made once for all layers.
 
     The bias is [1 or rows, heads, length, length]: small for one document per row, 0.5 GiB for 64 packed rows of
-    BLOOM-560m at 512 tokens. It is no argument of a block: FSDP and DeepSpeed convert and copy tensors among those.
+    BLOOM-560m at 512 tokens.
     """
+    position = torch.arange(length, device=device)
+    alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
+    bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
+    return _Sdpa(bias)
 
-    def __init__(
-        self, heads: int, length: int, documents: torch.Tensor | None, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        position = torch.arange(length, device=device)
-        alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
-        self.bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
+
+class _Sdpa:
+    # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors among a block's arguments.
+    def __init__(self, bias: torch.Tensor) -> None:
+        self.bias = bias
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
@@ -120,7 +123,7 @@ class ShortDocuments:
         return found.transpose(1, 2)
 
 
-WITH_ALIBI = {"eager": None, "sdpa": Sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
+WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
 
 
 def packed_mask(documents: torch.Tensor | None, length: int, device: torch.device) -> torch.Tensor | None:
