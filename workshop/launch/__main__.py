@@ -123,7 +123,7 @@ def main() -> None:
     environ |= rendezvous.world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
     environ |= rendezvous.share_of_node(environ)
-    # This process is the job from here on, for the libraries that read it when they are imported: the hub's.
+    # From here on this process has the job's environment: huggingface_hub reads it when it is imported.
     os.environ.clear()
     os.environ.update(environ)
     found = check_all(environ)
