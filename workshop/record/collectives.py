@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workshop.record import csv_log
-from workshop.record.errors import LogError
+from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import typed
 
 COLUMNS = ["step", "rank", "collective", "group", "peer", "dtype", "bytes", "calls"]
@@ -69,16 +68,21 @@ def read(path: Path) -> list[Collective]:
     Raises:
         LogError: the header or a line is not as in the contract.
     """
-    columns, rows = csv_log.rows(path, OLDER_COLUMNS)
+    lines = read_plain(path).decode("utf-8", "replace").splitlines()
+    columns = next((some for some in (COLUMNS, OLDER_COLUMNS) if lines[:1] == [",".join(some)]), None)
+    if not columns:
+        raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
     found = []
-    for number, cells in rows:
-        row, line = {"rank": "0", "peer": ""} | cells, ",".join(cells.values())
+    for number, line in enumerate(lines[1:], 2):
         try:
+            row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
             ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
             sizes = (typed(int(row[name]), int) for name in ("bytes", "calls", "rank"))
             found.append(Collective(row["collective"], ranks, *sizes, peer, row["dtype"]))
         except ValueError:
             raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
-        if not ranks or (peer is None and found[-1].name == "send"):
-            raise LogError(path, number, line, "the ranks of the group, and in column peer that of a send")
+        if not ranks:
+            raise LogError(path, number, line, "the ranks of the group")
+        if peer is None and found[-1].name == "send":
+            raise LogError(path, number, line, "the rank that a send goes to in column peer")
     return found
