@@ -20,7 +20,6 @@ from workshop.settings.configuration import read_configuration
 from workshop.settings.deepspeed_config import filled
 from workshop.settings.json_file import AUTO
 from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
-from workshop.settings.offload import Offload
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
@@ -183,11 +182,10 @@ def of_settings(
 def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with numbers for "auto". Raises InputError for what there are no formulas for."""
     zero = config.get("zero_optimization", {})
-    given = {**config, **zero, "super_offload": Offload.of(config).super_offload}
-    for key in ("data_types", "compile", "zenflow", "super_offload"):
-        if given.get(key) not in (None, False):
+    for key in ("data_types", "compile"):
+        if config.get(key) not in (None, False):
             raise InputError(f"{key}: not planned; expected it left out")
-    if given.get("reshard_after_forward") == "no_shard":
+    if config.get("reshard_after_forward") == "no_shard":
         raise InputError('reshard_after_forward no_shard: not planned; expected "fsdp": false, which shards as little')
     if settings.get("optimizer") == "muon":
         raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
