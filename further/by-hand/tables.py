@@ -1,7 +1,7 @@
 """Tables 21 to 21e: what a step communicates, and an optimizer of whole matrices."""
 
-from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, figure, runs, zero
+from tools.logs.run import NoneOf, Where
+from tools.tables.table import Table, of_rows, runs, zero
 
 STRATEGIES = {
     "DDP": runs(method="ddp"),
@@ -14,28 +14,24 @@ OPTIMIZERS = {"AdamW": runs(optimizer="adamw_torch_fused"), "Muon": runs(optimiz
 WITHOUT_MUON = runs(optimizer=NoneOf(["muon"]))
 
 
-def strategy(label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[label]
-
-
-def with_optimizer(label: str, column: str) -> Asked:
+def with_optimizer(label: str) -> Where:
     """`DDP, Muon`."""
     name, optimizer = label.split(", ")
-    return figure(column), STRATEGIES[name] | OPTIMIZERS[optimizer]
+    return STRATEGIES[name] | OPTIMIZERS[optimizer]
 
 
-def at_rate(label: str, column: str) -> Asked:
+def at_rate(label: str) -> Where:
     """`Muon, 2e-4`."""
     optimizer, rate = label.split(", ")
-    return figure(column), OPTIMIZERS[optimizer] | runs(learning_rate=float(rate))
+    return OPTIMIZERS[optimizer] | runs(learning_rate=float(rate))
 
 
 TABLES = {
-    "21": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
-    "21b": Table(strategy, WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
-    "21c": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
-    "21d": Table(with_optimizer, runs(model="simple-gpt", world_size=2, grad_acc=1)),
-    "21e": Table(at_rate, runs(model="smollm2-135m", world_size=2)),
+    "21": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
+    "21b": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
+    "21c": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
+    "21d": Table(of_rows(with_optimizer), runs(model="simple-gpt", world_size=2, grad_acc=1)),
+    "21e": Table(of_rows(at_rate), runs(model="smollm2-135m", world_size=2)),
 }
 PREDICTIONS = {
     "1": ["21 | DDP; FULL_SHARD | Sent per rank (MiB)", "21c | DDP; FULL_SHARD | Sent per rank (MiB)"],

@@ -1,6 +1,7 @@
 """Tables 22 to 22c: what goes wrong, and what a save costs."""
 
-from tools.tables.table import Asked, Table, figure, runs, zero
+from tools.logs.run import Where
+from tools.tables.table import Table, of_rows, runs, zero
 
 FAULTS = {
     "none": "none",
@@ -27,23 +28,23 @@ STRATEGIES = {
 }
 
 
-def fault(label: str, column: str) -> Asked:
-    return figure(column), runs(fault=FAULTS[label])
+def fault(label: str) -> Where:
+    return runs(fault=FAULTS[label])
 
 
-def strategy_and_fault(strategy: str, label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[strategy] | runs(fault=FAULTS[label])
+def strategy_and_fault(strategy: str, label: str) -> Where:
+    return STRATEGIES[strategy] | fault(label)
 
 
-def save(label: str, column: str) -> Asked:
+def save(label: str) -> Where:
     """`llama-3.2-1b, gathered, 2`: the model, how its states are written, the number of GPUs."""
     model, states, gpus = label.split(", ")
-    return figure(column), runs(config=STATES[states], model=model, world_size=int(gpus))
+    return runs(config=STATES[states], model=model, world_size=int(gpus))
 
 
 TABLES = {
-    "22": Table(fault, runs(config="ddp")),
-    "22b": Table(strategy_and_fault, runs(model="bloom-560m", nodes=1, world_size=2)),
-    "22c": Table(save, runs(fault="none", nodes=1)),
+    "22": Table(of_rows(fault), runs(config="ddp")),
+    "22b": Table(of_rows(strategy_and_fault), runs(model="bloom-560m", nodes=1, world_size=2), label_columns=2),
+    "22c": Table(of_rows(save), runs(fault="none", nodes=1)),
 }
 PREDICTIONS = {"1": ["22 | rank killed | Steps lost"], "2": ["22 | preemption | Steps lost"]}

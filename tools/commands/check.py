@@ -7,7 +7,6 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from tools.commands.fill import fill_all
@@ -21,12 +20,10 @@ from tools.plan import choice
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
 from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_text, tables_in
-from tools.tables.repository import table_definitions
+from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
-_OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong
-SHOWN = "fill shows the speed without evaluation and saving, which compares strategies"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -238,11 +235,6 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         for value, what in _figures(run, cell.figure.name):
             if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
                 return RIGHT, f"found {found}: {what}"
-    if found.translate(_OTHER_MARKS) != found:
-        with suppress(InputError):
-            other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
-            if isinstance(other, float) and abs(other - cell.value) <= allowed:
-                return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
 
 
@@ -251,7 +243,8 @@ def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
     if name in OF_ONE_RUN:
         yield figure(run, name), f"right for {run.folder}"
     if name in ("samples_per_second", "steps_per_second"):
-        yield figure(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {SHOWN}"
+        what = f"the Trainer's train_{name}, over the whole runtime; fill shows the speed without evaluation and saving"
+        yield figure(run, f"trainer_{name}"), what
     if name == "eval_samples_per_second":
         what = f"the speed of one evaluation of {run.folder}; fill shows their mean"
         yield from ((speed, what) for speed in evaluation_speeds(run))

@@ -32,11 +32,12 @@ from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs, progress
-from tools.tables.repository import REFERENCE, ROOT
 from workshop.record.errors import read_plain
+from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, printable
 
-_PARTS = ROOT / "tools" / "page"
+REFERENCE = REPO / "logs" / "reference"
+_PARTS = REPO / "tools" / "page"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.

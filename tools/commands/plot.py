@@ -8,15 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from tools import plots
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, no_runs
 from tools.curves import OVER, charts
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
-from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.table import blank_tables, tables_py
+from tools.tables.table import blank_tables, exercise_folder, tables_py
 from workshop.record.printable import counted
 
 _MOST_POINTS = 1000  # of a line

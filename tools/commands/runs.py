@@ -8,14 +8,23 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several, single_run
+from tools.commands.options import (
+    add_logs_option,
+    chosen_logs,
+    chosen_runs,
+    no_runs,
+    print_csv,
+    same_runs,
+    several,
+    single_run,
+)
 from tools.errors import InputError
 from tools.logs.figures import OF_ONE_RUN, Figure, figure
 from tools.logs.figures import shown as shown_figure
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
-from tools.tables.repository import ROOT, no_runs
+from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, padded
 
 # Columns that are shown only where runs differ.
@@ -98,7 +107,7 @@ def _print_summary(run: Run) -> None:
     print(f"evidence: {run.folder}")
     logs = run.folder.resolve().parents[1]
     # The next command looks there anyway; a snapshot of the code lies there, too.
-    elsewhere = "" if logs == ROOT / "logs" or logs in ROOT.parents else f" --logs {shlex.quote(str(logs))}"
+    elsewhere = "" if logs == REPO / "logs" or logs in REPO.parents else f" --logs {shlex.quote(str(logs))}"
     if hint := next_command([run], elsewhere):
         print(f"next: {hint}")
 

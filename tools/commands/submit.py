@@ -20,8 +20,7 @@ from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
 from tools.submit.submitted import STATES, read_as_job, runs_of
-from tools.tables.repository import ROOT
-from workshop.record.exercises import find_exercise, repository_of
+from workshop.record.exercises import REPO, find_exercise, repository_of
 from workshop.record.printable import counted, markdown
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -142,8 +141,8 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     is_snapshot = code.parent in snapshots and all(
         is_mine(path) for path in (launcher, *launcher.parents) if path.is_relative_to(code.parent)
     )
-    if launcher.suffix != ".slurm" or not (code == ROOT or is_snapshot):
-        expected = f"a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
+    if launcher.suffix != ".slurm" or not (code == REPO or is_snapshot):
+        expected = f"a .slurm of {REPO}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
         raise refusal(f"it was started with {launcher}", expected)
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
         raise refusal(f".resume.json sets {', '.join(sorted(unknown))}", "settings")
@@ -265,6 +264,6 @@ def _print_next(submissions: list[Submission], logs: Path) -> None:
     commands = {}
     for line in submissions:
         name = line.file.stem.split("_")[0]
-        exercise = name if find_exercise(name, "tables.py", ROOT) else line.exercise.name
+        exercise = name if find_exercise(name, "tables.py", REPO) else line.exercise.name
         commands[f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if line.tiny else ''}"] = None
     print("\n".join(commands))

@@ -117,19 +117,8 @@ _FIGURES = [
         definition="official SQuAD v1.1 score of greedy answers (summary.json); key `exact_match`"),
     Figure("f1_percent", lambda run: summary(run).get("f1"), "F1 (%)", also="Held-out, F1 (%)", unit="%", decimals=2,
         missing="no EM/F1", definition="official SQuAD v1.1 F1 of greedy answers (summary.json); key `f1`"),
-    Figure("train_exact_match_percent", lambda run: summary(run).get("train_exact_match"),
-        "Training questions, exact match (%)", unit="%", decimals=2, missing="no EM/F1",
-        definition="the exact match of training questions (summary.json, GENERATE_TRAIN_SIZE); key "
-        "`train_exact_match`"),
-    Figure("train_f1_percent", lambda run: summary(run).get("train_f1"), "Training questions, F1 (%)", unit="%",
-        decimals=2, missing="no EM/F1", definition="the F1 of training questions (summary.json, GENERATE_TRAIN_SIZE); "
-        "key `train_f1`"),
-    Figure("examples_trained", lambda run: steps(run).get("examples"), "Examples", missing="no step times",
-        definition="training examples in all steps; an example in two epochs counts twice (steps.csv, samples)"),
     Figure("optimizer_steps", lambda run: steps(run).get("steps"), "Optimizer steps", missing="no step times",
         definition="updates of the weights (steps.csv)"),
-    Figure("time_in_steps_s", lambda run: steps(run).get("time_s"), "Time in steps (s)", unit="s",
-        missing="no step times", definition="sum of all step times, without evaluation and saving (steps.csv)"),
     Figure("compilation_s", lambda run: steps(run).get("compilation_s"), "Compilation (s)", unit="s", decimals=1,
         missing="no step times", definition="what the warm-up steps take longer than as many later ones (steps.csv; "
         "summary.json, warmup_steps)"),
@@ -169,8 +158,6 @@ _FIGURES = [
     Figure("peak_cpu_pss_mib", lambda run: cpu_pss(run).get("peak_mib"), "Peak CPU Memory, PSS (MiB)", unit="MiB",
         missing="no PSS log", definition="peak proportional set size on the node with the most; shared pages count "
         "once (cpu_pss*.txt)"),
-    Figure("mean_cpu_pss_mib", lambda run: cpu_pss(run).get("mean_mib"), "Mean CPU Memory, PSS (MiB)", unit="MiB",
-        missing="no PSS log", definition="mean proportional set size (cpu_pss*.txt)"),
     Figure("train_runtime_s", lambda run: summary(run).get("train_runtime_s"), "Train Runtime (s)", unit="s",
         decimals=1, missing="no train_runtime", definition="the Trainer's train_runtime, with evaluation and saving "
         "between the epochs (summary.json, train_runtime_s; train.out, train_runtime)"),

@@ -15,11 +15,11 @@ from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import Checked, cell_at, how_close
 from tools.tables.markdown import Table, is_blank, read_tables
-from tools.tables.repository import ROOT
 from tools.tables.table import Table as AskedTable
+from workshop.record.exercises import REPO
 from workshop.record.printable import markdown
 
-FORM = ROOT / "choose" / "form.md"
+FORM = REPO / "choose" / "form.md"
 
 
 def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:

@@ -1,29 +1,29 @@
 """The tables of an exercise: rows and columns from its documents, what they ask for from its tables.py.
 
-There TABLES has each table by its number. A function such as
+There TABLES has each table by its number. In most tables a column is a figure and a row says of which runs:
 
-    def strategy(row, column):
-        return figure(column), STRATEGIES[row]
+    TABLES = {"10": Table(of_rows(STRATEGIES))}
 
-gives for the labels of a row and a column a figure and conditions on the runs it is from.
+Otherwise a function gives for the labels of a row and a column a figure and conditions on the runs it is from.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import FIGURES
 from tools.tables.markdown import cells_named, is_blank, read_tables
+from workshop.record.exercises import REPO, exercises_with, find_exercise
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
 
@@ -45,17 +45,35 @@ class Table:
         where: conditions on all of its runs.
         exercises: whose runs fill it; by default its own exercise's.
         compares: sizes that its rows compare, also of tiny runs.
+        label_columns: how many columns label a row.
     """
 
     value: Callable[..., Asked | None]
     where: Where = field(default_factory=dict)
     exercises: Sequence[str] = ()
     compares: Sequence[str] = ()
+    label_columns: int = 1
 
-    @property
-    def label_columns(self) -> int:
-        """How many columns label the rows."""
-        return len(signature(self.value).parameters) - 1
+
+def of_row(title: str, _: str) -> Asked:
+    """For a table whose rows are figures, all of the same runs."""
+    return figure(title), runs()
+
+
+def of_rows(chosen: Mapping[str, Where] | Callable[..., Where], texts: Sequence[str] = ()) -> Callable:
+    """For a table whose columns are figures.
+
+    Args:
+        chosen: by a row's label the conditions on its runs, or a function that gives them for the row's labels.
+        texts: columns without figures.
+    """
+    conditions = chosen if callable(chosen) else chosen.__getitem__
+
+    def value(*labels: str) -> Asked | None:
+        *row, column = labels
+        return None if column in texts else (figure(column), conditions(*row))
+
+    return value
 
 
 def figure(title: str) -> Figure:
@@ -96,6 +114,11 @@ def batch(label: str) -> Where:
     """The runs with a micro-batch, an accumulation and a precision: `4 x 4, fp16`."""
     rows, accumulation, precision = re.fullmatch(r"(\d+) x (\d+), (\w+)", label).groups()
     return runs(batch_size=int(rows), grad_acc=int(accumulation), precision=precision)
+
+
+def config_and_batch(config: str, sizes: str) -> Where:
+    """The runs of a row with two labels: `Stage 2 + offload`, `4 x 4, fp16`."""
+    return zero(config) | batch(sizes)
 
 
 # ---- read with their documents ----
@@ -187,3 +210,21 @@ def titles(tables: Sequence[markdown.Table]) -> dict[str, dict[str, None]]:
                 if cells[at]:
                     found.setdefault(cells[at][0].name, {})[column if len(shown) == 1 else row[0]] = None
     return found
+
+
+def exercise_folder(name: str) -> Path:
+    """The exercise's folder, named as `lora`, `further/lora` or by a path.
+
+    Raises:
+        InputError: there is no such folder with a README.md.
+    """
+    if folder := find_exercise(name, "README.md"):
+        return folder
+    names = ", ".join(folder.name for folder in exercises_with("tables.py"))
+    raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
+
+
+def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, markdown.Table]:
+    """The blank table of each number."""
+    every = (table for folder in exercises_with("tables.py", root) for table in blank_tables(folder, tiny))
+    return {table.number: table for table in every}
