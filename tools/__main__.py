@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments = parser(named or _COMMANDS).parse_args(words[:cut], after)
         _check_clone()
         with contextlib.redirect_stdout(_Harmless(sys.stdout)):
-            return _module(arguments.command).run(arguments)
+            return _module(arguments.command).main(arguments)
     except ModuleNotFoundError as missing:  # not in this Python
         if not (text := no_package(missing.name)):
             raise

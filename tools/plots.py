@@ -34,7 +34,7 @@ def check_output(output: Path) -> None:
 
 
 @contextmanager
-def figure(output: Path, rows: int, columns: int, height_inches: float) -> Iterator[tuple[Any, Any]]:
+def drawing(output: Path, rows: int, columns: int, height_inches: float) -> Iterator[tuple[Any, Any]]:
     """matplotlib's figure and axes, as pyplot.subplots gives them; written to `output` unless the block raises.
 
     An SVG is the same text for the same runs, and light or dark as the reader's page is.

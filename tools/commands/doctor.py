@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tools.commands.options import above_0
 from tools.logs.runs import default_logs
-from tools.submit.submissions import Submission, exercise_files, read
+from tools.submit.submissions import Submission, exercise_files, read_list
 from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     found = findings(sourced(REPO / "cluster.env", os.environ), arguments)
     for name, one in found.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
@@ -136,7 +136,7 @@ def time_limit(environment: Environment) -> Finding:
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
     limit_min = min(map(minutes, limits), default=inf)
-    lines = [line for file in exercise_files([]) for line in read(file, {})]
+    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
     asked = dict(asked_minutes(line, environment) for line in lines)
     longer = [f"{name} ({asked_min:.0f} min)" for name, asked_min in asked.items() if asked_min > limit_min]
     if not longer:

@@ -10,7 +10,7 @@ from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
-from tools.tables.markdown import Table
+from tools.tables.markdown import Grid
 from tools.tables.table import blank_tables, exercise_folder, form_tables, titles
 
 _LEGEND = "`?` is yours to write; `fill` prints the other cells. Several predictions in a cell: `12; 6`."
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     if not arguments.exercise:
         if not arguments.explain:
             raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
@@ -87,7 +87,7 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
     print(f"  python -m tools check {own}{same_runs(arguments)}")
 
 
-def fill_all(tables: list[Table], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
+def fill_all(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
     """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
     filled = [fill(table, runs) for table in tables]
     if any(table.runs for table in filled):
@@ -96,7 +96,7 @@ def fill_all(tables: list[Table], runs: list[Run], logs: list[Path], nothing: st
     raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
 
 
-def _where_read(tables: list[Table]) -> str:
+def _where_read(tables: list[Grid]) -> str:
     """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
@@ -112,7 +112,7 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
-def _chosen(found: list[Table], folder: Path, only: str) -> list[Table]:
+def _chosen(found: list[Grid], folder: Path, only: str) -> list[Grid]:
     if not found:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = several("--only", only, [table.number for table in found])

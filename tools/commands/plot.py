@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
     logs = chosen_logs(arguments)
@@ -74,7 +74,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
     without = []
     gpus = any(name.startswith("gpu_memory") for run in runs for name in run.files)
     memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
-    with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
+    with plots.drawing(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         loss_axes.set_title("Training loss", fontsize="medium")
         memory_axes.set_title(memory, fontsize="medium")
@@ -131,7 +131,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     places = [0.0]  # of the bars, with a gap between groups
     for before, after in pairwise(groups):
         places.append(places[-1] + (1 if before == after else 1.6))
-    with plots.figure(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
+    with plots.drawing(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
         bars = axes.barh(places, [cell.value or 0 for cell in cells])
         axes.set_yticks(places, names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)

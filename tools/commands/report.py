@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folders", type=Path, metavar="FOLDER", help="only print what a folder's folders of runs are")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     if arguments.folders:
         print(folders_table(arguments.folders))
         return 0

@@ -19,8 +19,7 @@ from tools.commands.options import (
     single_run,
 )
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, figure
-from tools.logs.figures import shown as shown_figure
+from tools.logs.figures import OF_ONE_RUN, Figure, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
@@ -58,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=every)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
     choices = states or arguments.figures or arguments.format != "text"
@@ -79,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
         rows = []
         for run in progress(shown, "reading logs"):
             reason = run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}..."
-            rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures} | {"reason": reason})
+            rows.append(_row(run) | {_title(one): text_of(run, one.name) for one in figures} | {"reason": reason})
         # A run that ended before its training wrote its settings differs in none.
         trained = [row for row, run in zip(rows, shown, strict=True) if run.settings]
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
@@ -100,7 +99,7 @@ def _is_folder(experiment: str) -> bool:
 
 def _print_summary(run: Run) -> None:
     for name, parts in _SUMMARY.items():
-        figures = [(OF_ONE_RUN[one], figure(run, one), words) for one, words in parts]
+        figures = [(OF_ONE_RUN[one], value_of(run, one), words) for one, words in parts]
         told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
@@ -164,7 +163,7 @@ def _csv_row(run: Run) -> list[object]:
     own = {"folder": one_line(str(run.folder)), "ran_in": run.record.precision}
     own["gpu"] = next(iter(run.record.gpu_names), None)
     facts = [own[name] if name in own else run.fact(name) for name in _IN_CSV]
-    return [*facts, *(figure(run, name) for name in OF_ONE_RUN)]
+    return [*facts, *(value_of(run, name) for name in OF_ONE_RUN)]
 
 
 def _length(run: Run) -> str | None:

@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE.svg", help="draw exact match over seconds instead")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     runs = [run for run in chosen_runs(arguments) if run.state == "completed"]
     scored = [run for run in runs if "exact_match_by_step" in summary(run)]
     found = recipes(scored, [run for run in runs if run not in scored and run.steps is not None])
@@ -157,7 +157,7 @@ def rates_table(scored: list[Run]) -> str:
 
 def draw(found: list[Recipe], output: Path) -> None:
     """Exact match over seconds of training, a line per recipe: the mean of its seeds' scorings."""
-    with plots.figure(output, 1, 1, 4.5) as (figure, axes):
+    with plots.drawing(output, 1, 1, 4.5) as (figure, axes):
         for number, recipe in enumerate(found):
             steps = sorted(set.intersection(*(set(curve) for _, curve in recipe.curves)))
             means = [fmean(curve[step] for _, curve in recipe.curves) for step in steps]

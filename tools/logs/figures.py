@@ -318,7 +318,7 @@ def measure(run: Run, name: str) -> float | bool:
     return value
 
 
-def figure(run: Run, name: str) -> Any:
+def value_of(run: Run, name: str) -> Any:
     """A run's figure; None where there is none or its file is damaged."""
     try:
         return measure(run, name)
@@ -326,7 +326,7 @@ def figure(run: Run, name: str) -> Any:
         return None
 
 
-def shown(run: Run, name: str) -> str:
+def text_of(run: Run, name: str) -> str:
     """A run's figure as printed, without its unit, or the words for why there is none."""
     if run.state != "completed":
         return run.outcome

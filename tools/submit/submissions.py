@@ -157,7 +157,7 @@ def every_list() -> list[Path]:
     return [path for path in lists if path.name != "tiny.txt"]
 
 
-def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
+def read_list(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
     """The lines of an exercise's submit.txt, or of another list of runs.
 
     Raises:
@@ -168,7 +168,7 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
 
 
 def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
-    """The line that a command was given, its launcher with its exercise. Errors, as those of read, name the line."""
+    """The line that a command was given, its launcher with its exercise. Errors name it, as those of read_list do."""
     return _submission(None, read_line(line, repr(line)), shell)
 
 

@@ -11,7 +11,7 @@ from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
-from tools.tables.markdown import Table
+from tools.tables.markdown import Grid
 from tools.tables.table import blank_cells
 from workshop.record.printable import counted
 
@@ -38,7 +38,7 @@ class FilledTable:
     tolerance_percent: what a figure that is read from it may differ at least.
     """
 
-    table: Table
+    table: Grid
     cells: list[list[Cell | None]]
     notes: list[str]
     tolerance_percent: float = 0
@@ -150,7 +150,7 @@ def _shape(run: Run) -> tuple:
     return data, run.record.exercise, run.record.config, run.model, run.world_size, run.record.nodes
 
 
-def fill(table: Table, runs: list[Run]) -> FilledTable:
+def fill(table: Grid, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     own = [run for run in runs if run.record.exercise in table.exercises]
     select = Selection(own)
@@ -184,7 +184,7 @@ def _cell(select: Selection, figure: Figure, where: Where) -> Cell:
     return Cell(text, value, figure, tuple(dict.fromkeys(select.used)))
 
 
-def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
+def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) -> list[str]:
     """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
     # The exercise's own, else those that its tables are about.

@@ -124,7 +124,7 @@ def config_and_batch(config: str, sizes: str) -> Where:
 # ---- read with their documents ----
 
 
-def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
+def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Grid]:
     """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
 
     README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
@@ -146,7 +146,7 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
-def form_tables(folder: Path, tiny: bool) -> list[markdown.Table]:
+def form_tables(folder: Path, tiny: bool) -> list[markdown.Grid]:
     """The tables that a participant fills in: the README's, or where it has none all."""
     every = blank_tables(folder, tiny)
     by_number = {table.number: table for table in every}
@@ -175,7 +175,7 @@ def tables_py(folder: Path) -> ModuleType:
     return module
 
 
-def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
+def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
     """What every blank cell asks for; None for other cells."""
     asked = table.definition
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
@@ -199,7 +199,7 @@ def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
     ]
 
 
-def titles(tables: Sequence[markdown.Table]) -> dict[str, dict[str, None]]:
+def titles(tables: Sequence[markdown.Grid]) -> dict[str, dict[str, None]]:
     """By a figure's name its titles: the column's, or the row's where a column shows several figures."""
     found: dict[str, dict[str, None]] = {}
     for table in tables:
@@ -224,7 +224,7 @@ def exercise_folder(name: str) -> Path:
     raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
 
 
-def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, markdown.Table]:
+def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, markdown.Grid]:
     """The blank table of each number."""
     every = (table for folder in exercises_with("tables.py", root) for table in blank_tables(folder, tiny))
     return {table.number: table for table in every}

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, counted, training
-from tools.logs.figures import figure
+from tools.logs.figures import value_of
 from workshop.record import collectives
 from workshop.training.hangs import collective_timeout_s
 
@@ -111,8 +111,10 @@ def test_gpu_holds_one_unit_whole_and_never_the_model(runs: Path, name: str) -> 
 @pytest.mark.parametrize("name", AS_THE_FORMULA)
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs / name, "by-hand")
-    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
-    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
+    assert value_of(run, "sent_mib") == pytest.approx(value_of(run, "predicted_sent_mib"), rel=0.002)
+    assert value_of(run, "sent_mib") > value_of(run, "predicted_sent_mib"), (
+        "small calls (targets, loss) are counted too"
+    )
 
 
 def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:
@@ -122,14 +124,14 @@ def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:
     assert whole[-1] < whole[0] - 0.1 and abs(whole[-1] - adamw[-1]) > 0.02, "hardly a training, or AdamW's"
     muon, other = (counted(runs / name, "by-hand") for name in ("ddp_muon", "ddp"))
     matrices = sum(int(r) * int(c) for r, c in (size.split("x") for size in muon.record.sharding.matrices))
-    saved_mib = figure(other, "optimizer_states_mib") - figure(muon, "optimizer_states_mib")
+    saved_mib = value_of(other, "optimizer_states_mib") - value_of(muon, "optimizer_states_mib")
     assert saved_mib == pytest.approx(matrices * 4 / 2**20, rel=0.001), "one moment, not two"
 
 
 def test_deepspeed_s_muon_sends_no_more_than_its_adamw(runs: Path) -> None:
     """Each rank has whole gradients, as they are all-reduced, and updates the matrices of its own part."""
     muon, adamw = (counted(runs / name, "by-hand") for name in ("zero1_muon", "zero1"))
-    assert figure(muon, "sent_mib") == pytest.approx(figure(adamw, "sent_mib"), rel=0.001)
+    assert value_of(muon, "sent_mib") == pytest.approx(value_of(adamw, "sent_mib"), rel=0.001)
     assert losses(runs / "zero1_muon")[-1] < losses(runs / "zero1_muon")[0] - 0.1
 
 
@@ -137,8 +139,8 @@ def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Pa
     """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
     for name, reductions in (("zero1", 1), ("zero2", 2)):
         run = counted(runs / name, "by-hand")
-        expected = figure(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
-        assert figure(run, "sent_mib") == pytest.approx(expected, rel=0.002)
+        expected = value_of(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
+        assert value_of(run, "sent_mib") == pytest.approx(expected, rel=0.002)
 
 
 def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
@@ -150,15 +152,15 @@ def test_deepspeed_s_stage_3_keeps_what_the_next_pass_needs(runs: Path) -> None:
     gathered = [call for call in calls if call.name == "all-gather" and call.rank == 0]
     assert sum(call.sent_bytes for call in gathered) == model.parameters * 4 / 2, "once, for two micro-batches"
     # Two micro-batches, forward and backward, one use more each, and half of it per rank; padding to equal parts.
-    expected = figure(textbook, "predicted_sent_mib") + 2 * 2 * embedding_mib / 2
-    assert figure(textbook, "sent_mib") == pytest.approx(expected, rel=0.01)
+    expected = value_of(textbook, "predicted_sent_mib") + 2 * 2 * embedding_mib / 2
+    assert value_of(textbook, "sent_mib") == pytest.approx(expected, rel=0.01)
 
 
 def test_accumulation_multiplies_what_zero2_sends_but_not_ddp(runs: Path) -> None:
     once, twice = (counted(runs / name, "by-hand") for name in ("ddp_alone", "ddp"))
-    assert figure(once, "sent_mib") == figure(twice, "sent_mib")
+    assert value_of(once, "sent_mib") == value_of(twice, "sent_mib")
     once, twice = (counted(runs / name, "by-hand") for name in ("zero2_alone", "zero2"))
-    assert figure(twice, "sent_mib") == pytest.approx(figure(once, "sent_mib") * 5 / 3, rel=0.002)
+    assert value_of(twice, "sent_mib") == pytest.approx(value_of(once, "sent_mib") * 5 / 3, rel=0.002)
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from tests.launching import tiny_profile
 from tools.__main__ import main
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.submit.submissions import Submission
-from tools.submit.submissions import read as read_lines
+from tools.submit.submissions import Submission, read_list
 from tools.submit.submitted import read_as_job
 from tools.tables import markdown
 from tools.tables.fill import NOT_MEASURED, fill
@@ -45,7 +44,7 @@ def test_tiny_run_meets_every_condition_on_a_size(exercise):
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
 
 
-def read(folder: Path, text: str) -> list[markdown.Table]:
+def read(folder: Path, text: str) -> list[markdown.Grid]:
     (folder / "README.md").write_text(text)
     return markdown.read_tables(folder / "README.md")
 
@@ -127,7 +126,7 @@ def made(line: Submission) -> Run:
 def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folder: Path, tiny: bool) -> None:
     shell = tiny_profile() if tiny else {}
     path = folder / ("tiny.txt" if tiny else "submit.txt")
-    lines = read_lines(path, shell) if path.exists() else []
+    lines = read_list(path, shell) if path.exists() else []
     runs = [made(line) for line in lines if tiny or line.contains(MUST_DO)]
     for table in form_tables(folder, tiny):
         filled = fill(next(one for one in blank_tables(folder, tiny) if one.number == table.number), runs)
