@@ -93,7 +93,7 @@ def fill_all(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str
     if any(table.runs for table in filled):
         return filled
     lines = left_out_lines(tables, runs, command)
-    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
+    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].definition.exercises[0], runs)
 
 
 def _where_read(tables: list[Grid]) -> str:

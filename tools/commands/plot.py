@@ -51,27 +51,22 @@ def main(arguments: argparse.Namespace) -> int:
     if not arguments.output:
         output.parent.mkdir(parents=True, exist_ok=True)
     plots.check_output(output)
-    notes: list[str] = []
     if arguments.table:
         shows = draw_table(exercise, arguments, runs, output)
     else:
         if len(runs) > _MOST_RUNS:
-            notes.append(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn")
-        shows, more = draw(runs[-_MOST_RUNS:], title, output, arguments.over)
-        notes += more
-    for line in notes:
-        print(line, file=sys.stderr)
+            print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
+        shows = draw(runs[-_MOST_RUNS:], title, output, arguments.over)
     print(f"![{shows}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
     return 0
 
 
-def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple[str, list[str]]:
-    """Write the figure; gives what it shows, and a line for each run that has nothing to draw.
+def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
+    """Write the picture and say which run has nothing to draw; gives what it shows.
 
     Raises:
         InputError: no run has steps or samples of memory.
     """
-    without = []
     gpus = any(name.startswith("gpu_memory") for run in runs for name in run.files)
     memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
     with plots.drawing(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
@@ -81,22 +76,24 @@ def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
             found = {chart.key: chart for chart in charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
-            without += [chart.problem for chart in found.values() if chart.problem]
+            problems = [chart.problem for chart in found.values() if chart.problem]
+            if not found:
+                problems.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
+            for problem in problems:
+                print(problem, file=sys.stderr)
             for place, line in enumerate(found["loss"].lines if "loss" in found else ()):
                 mark = {"linestyle": ":", "label": None} if place else {}  # where the run was resumed
                 loss_axes.plot(line.x, line.y, **look | mark)
             for line in found[key].lines if key in found else ():
                 if not line.name.endswith("PSS"):
                     memory_axes.plot(line.x, line.y, **look)
-            if not found:
-                without.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
         if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
         plots.label(loss_axes, OVER[over][0], "training loss", "no log")
         plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
         plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
-    return f"Training loss and {memory} of {title}", without
+    return f"Training loss and {memory} of {title}"
 
 
 def _resumed(run: Run) -> str:

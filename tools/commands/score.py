@@ -44,7 +44,7 @@ class Recipe:
 
     @cached_property
     def step_s(self) -> float:
-        return median(median(_times(run)[_warm_up(run) :]) for run in self.timed)
+        return median(median(_times(run)[summary(run)["warmup_steps"] :]) for run in self.timed)
 
     @property
     def compilation_s(self) -> float:
@@ -192,12 +192,8 @@ def _times(run: Run) -> list[float]:
     return run.steps.step_time_s.tolist()
 
 
-def _warm_up(run: Run) -> int:
-    return summary(run)["warmup_steps"]
-
-
 def _start_s(run: Run) -> float:
     timed = datetime.strptime(summary(run)["timed_start"], "%Y/%m/%d %H:%M:%S.%f")
+    warmup_s = sum(_times(run)[: summary(run)["warmup_steps"]])
     # The recorder's time is the machine's, run.json's is UTC: a zone is a number of quarters of an hour.
-    seconds = (timed - run.start.replace(tzinfo=None)).total_seconds() - sum(_times(run)[: _warm_up(run)])
-    return seconds % 900
+    return ((timed - run.start.replace(tzinfo=None)).total_seconds() - warmup_s) % 900

@@ -152,7 +152,7 @@ def _shape(run: Run) -> tuple:
 
 def fill(table: Grid, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
-    own = [run for run in runs if run.record.exercise in table.exercises]
+    own = [run for run in runs if run.record.exercise in table.definition.exercises]
     select = Selection(own)
     cells = [[_cell(select, *cell) if cell else None for cell in row] for row in blank_cells(table)]
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
@@ -187,9 +187,9 @@ def _cell(select: Selection, figure: Figure, where: Where) -> Cell:
 def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) -> list[str]:
     """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
-    # The exercise's own, else those that its tables are about.
-    exercises = [table.path.parent.resolve().name for table in tables], sum((table.exercises for table in tables), ())
-    own = next(filter(None, ([run for run in runs if run.record.exercise in names] for names in exercises)), [])
+    here = {table.path.parent.resolve().name for table in tables}
+    about = {name for table in tables for name in table.definition.exercises}
+    own = [run for run in runs if run.record.exercise in here] or [run for run in runs if run.record.exercise in about]
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
     conditions = [*{str(where): where for _, where in cells}.values()]
     counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))

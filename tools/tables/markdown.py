@@ -35,7 +35,7 @@ class Grid:
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, definition: of an exercise's table, whose runs fill it, and what it asks for (table.py).
+        definition: of an exercise's table what it asks for, a Table of table.py.
     """
 
     path: Path
@@ -48,7 +48,6 @@ class Grid:
     header_line: int
     tiny: bool = False
     generated: bool = False
-    exercises: tuple[str, ...] = ()
     definition: Any = None
 
     @property

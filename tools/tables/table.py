@@ -141,8 +141,8 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Grid]:
             table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
         if table.number in found:
             table = found[table.number].with_cells_of(table, asked.label_columns)
-        exercises = tuple(asked.exercises) or (folder.resolve().name,)
-        found[table.number] = replace(table.marked_for(tiny), definition=asked, exercises=exercises)
+        asked = replace(asked, exercises=asked.exercises or [folder.resolve().name])
+        found[table.number] = replace(table.marked_for(tiny), definition=asked)
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
