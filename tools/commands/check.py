@@ -7,6 +7,7 @@ import argparse
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tools.commands.fill import fill_all
@@ -23,6 +24,7 @@ from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_tex
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
+_OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong
 
 
@@ -235,6 +237,11 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         for value, what in _figures(run, cell.figure.name):
             if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
                 return RIGHT, f"found {found}: {what}"
+    if found.translate(_OTHER_MARKS) != found:
+        with suppress(InputError):
+            other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
+            if isinstance(other, float) and abs(other - cell.value) <= allowed:
+                return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
     return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
 
 
@@ -243,8 +250,8 @@ def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
     if name in OF_ONE_RUN:
         yield value_of(run, name), f"right for {run.folder}"
     if name in ("samples_per_second", "steps_per_second"):
-        what = f"the Trainer's train_{name}, over the whole runtime; fill shows the speed without evaluation and saving"
-        yield value_of(run, f"trainer_{name}"), what
+        shown = "fill shows the speed without evaluation and saving, which compares strategies"
+        yield value_of(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {shown}"
     if name == "eval_samples_per_second":
         what = f"the speed of one evaluation of {run.folder}; fill shows their mean"
         yield from ((speed, what) for speed in evaluation_speeds(run))
