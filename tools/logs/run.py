@@ -7,7 +7,6 @@ listing of the others.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -39,6 +38,10 @@ Where = dict[str, Any]  # conditions on a run's facts
 
 class NoneOf(tuple):
     """A condition: a fact is none of these values."""
+
+
+def meets(fact: Any, wanted: Any) -> bool:
+    return fact not in wanted if isinstance(wanted, NoneOf) else fact == wanted
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,8 @@ class Run:
             raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
-    def meets(self, name: str, wanted: Any) -> bool:
-        return self.fact(name) not in wanted if isinstance(wanted, NoneOf) else self.fact(name) == wanted
-
     def matches(self, where: Where) -> bool:
-        return all(itertools.starmap(self.meets, where.items()))
+        return all(meets(self.fact(name), wanted) for name, wanted in where.items())
 
     # ---- how it ended ----
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
-from tools.logs.run import NoneOf, Run, Where
+from tools.logs.run import NoneOf, Run, Where, meets
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
 from tools.tables.markdown import Grid
@@ -192,17 +193,19 @@ def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) ->
     own = [run for run in runs if run.record.exercise in here] or [run for run in runs if run.record.exercise in about]
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
     conditions = [*{str(where): where for _, where in cells}.values()]
-    counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))
+    names = {name for where in conditions for name in where}
+    facts = ({name: run.fact(name) for name in names} for run in own)
+    counts = Counter(filter(None, (_why_in_no_cell(of_run, conditions) for of_run in facts)))
     return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
 
-def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
-    """The conditions of the nearest cell that the run does not meet; "" for a run that a cell shows."""
-    if conditions and all(where["tiny"] != run.tiny for where in conditions):
-        return "tiny" if run.tiny else "not tiny"
-    differing = ([one for one in where.items() if not run.meets(*one)] for where in conditions)
+def _why_in_no_cell(facts: dict[str, Any], conditions: Sequence[Where]) -> str:
+    """The conditions of the nearest cell that a run does not meet; "" for a run that a cell shows."""
+    if conditions and all(where["tiny"] != facts["tiny"] for where in conditions):
+        return "tiny" if facts["tiny"] else "not tiny"
+    differing = ([one for one in where.items() if not meets(facts[one[0]], one[1])] for where in conditions)
     nearest = min(differing, key=len, default=[])
-    return "; ".join(_difference(key, run.fact(key), wanted) for key, wanted in nearest)
+    return "; ".join(_difference(key, facts[key], wanted) for key, wanted in nearest)
 
 
 def _difference(key: str, found: object, wanted: object) -> str:
