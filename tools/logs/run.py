@@ -69,7 +69,6 @@ class Run:
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
     timed = property(lambda run: bool(run.settings.get("timers")))
-    transformers = property(lambda run: run.record.versions.get("transformers"))  # the version
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
     # All its modules are PyTorch's or transformers'; unknown of older runs, which do not name them.
