@@ -1,7 +1,7 @@
 """Tables 3 to 4d: what DeepSpeed's stages and offload cost on one GPU."""
 
 from tools.logs.run import NoneOf, Where
-from tools.tables.table import Table, config_and_batch, of_rows, runs, zero
+from tools.tables.table import Table, config_and_batch, of_rows, runs, strategy
 
 PINNED = {
     "pin_memory true": runs(config="zero2_offload"),
@@ -13,7 +13,7 @@ SMALL = runs(model="bloom-560m", train_examples=500)
 def model_and_stage(model_and_data: str, config: str) -> Where:
     """Of `BLOOM-3b, 10,000`: the model, and on how many examples."""
     model, examples = model_and_data.split(", ")
-    return runs(model=model.lower(), train_examples=int(examples.replace(",", ""))) | zero(config)
+    return runs(model=model.lower(), train_examples=int(examples.replace(",", ""))) | strategy(config)
 
 
 # Tables 3 and 4 are not about the large micro-batches of Tables 4d and 9b; a smaller GPU may ask for another than ours.

@@ -1,15 +1,8 @@
 """Tables 21 to 21e: what a step communicates, and an optimizer of whole matrices."""
 
 from tools.logs.run import NoneOf, Where
-from tools.tables.table import Table, of_rows, runs, zero
+from tools.tables.table import Table, of_rows, runs, strategy
 
-STRATEGIES = {
-    "DDP": runs(method="ddp"),
-    **{name: zero(name) for name in ("ZeRO-1", "ZeRO-2", "ZeRO-2, textbook", "ZeRO-3", "ZeRO-3, textbook")},
-    "FULL_SHARD": runs(config="full_shard"),
-    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
-    "HYBRID_SHARD": runs(config="hybrid_shard"),
-}
 OPTIMIZERS = {"AdamW": runs(optimizer="adamw_torch_fused"), "Muon": runs(optimizer="muon")}
 WITHOUT_MUON = runs(optimizer=NoneOf(["muon"]))
 
@@ -17,7 +10,7 @@ WITHOUT_MUON = runs(optimizer=NoneOf(["muon"]))
 def with_optimizer(label: str) -> Where:
     """`DDP, Muon`."""
     name, optimizer = label.split(", ")
-    return STRATEGIES[name] | OPTIMIZERS[optimizer]
+    return strategy(name) | OPTIMIZERS[optimizer]
 
 
 def at_rate(label: str) -> Where:
@@ -27,9 +20,9 @@ def at_rate(label: str) -> Where:
 
 
 TABLES = {
-    "21": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
-    "21b": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
-    "21c": Table(of_rows(STRATEGIES), WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
+    "21": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
+    "21b": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
+    "21c": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
     "21d": Table(of_rows(with_optimizer), runs(model="simple-gpt", world_size=2, grad_acc=1)),
     "21e": Table(of_rows(at_rate), runs(model="smollm2-135m", world_size=2)),
 }

@@ -1,7 +1,7 @@
 """Tables 22 to 22c: what goes wrong, and what a save costs."""
 
 from tools.logs.run import Where
-from tools.tables.table import Table, of_rows, runs, zero
+from tools.tables.table import Table, of_rows, runs, strategy
 
 FAULTS = {
     "none": "none",
@@ -20,20 +20,17 @@ FAULTS = {
     "code edited while queued": "code_edited",
 }
 STATES = {"gathered": "full_shard", "sharded": "full_shard_sharded_state", "asynchronous": "full_shard_async"}
-STRATEGIES = {
-    "DDP": runs(method="ddp"),
-    "ZeRO-2": zero("ZeRO-2"),
-    "FULL_SHARD": runs(config="full_shard"),
-    "asynchronous, 2": runs(config=STATES["asynchronous"], world_size=2),
-}
 
 
 def fault(label: str) -> Where:
     return runs(fault=FAULTS[label])
 
 
-def strategy_and_fault(strategy: str, label: str) -> Where:
-    return STRATEGIES[strategy] | fault(label)
+def strategy_and_fault(label: str, what: str) -> Where:
+    """A state is named with its number of GPUs: `asynchronous, 2`."""
+    state, _, gpus = label.partition(", ")
+    where = runs(config=STATES[state], world_size=int(gpus)) if gpus else strategy(label)
+    return where | fault(what)
 
 
 def save(label: str) -> Where:

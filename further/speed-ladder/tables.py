@@ -4,14 +4,13 @@ import re
 
 from tools.logs.run import NoneOf, Where
 from tools.tables.comparisons import RUNGS
-from tools.tables.table import Table, batch, of_rows, runs, zero
+from tools.tables.table import Table, batch, of_rows, runs, strategy
 
 LADDER = [label for label in RUNGS if label[0].isdigit()]
 PEERS = {"TRL, bfd by FlexAttention": "peer_trl_exact", "TRL, wrapped": "peer_trl_packed"}
 METHODS = {
     "One GPU": runs(exercise="speed-ladder", world_size=1),
-    "DDP": runs(method="ddp"),
-    **{name: zero(name) for name in ("ZeRO-1", "ZeRO-2", "ZeRO-3")},
+    **{name: strategy(name) for name in ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")},
     "FSDP2": runs(method="fsdp2"),
 }
 COMPILED = {
@@ -19,14 +18,10 @@ COMPILED = {
     "DeepCompile": runs(config="zero3_deepcompile"),
     "FSDP2": runs(method="fsdp2"),
 }
-LEARNING = {
-    "DDP": runs(method="ddp"),
+FAULTS = {
     "FULL_SHARD": runs(config="full_shard", exercise="fsdp"),
-    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
-    "FULL_SHARD + offload": runs(config="full_shard_offload"),
     "FULL_SHARD, a rank killed": runs(method="fsdp2", fault="rank_killed"),
     "FULL_SHARD, preempted": runs(method="fsdp2", fault="preemption"),
-    **{name: zero(name) for name in ("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 + offload")},
 }
 
 BLOOM = runs(model="bloom-560m", world_size=1)
@@ -71,6 +66,10 @@ def compiled(label: str) -> Where:
     return COMPILED[name] | runs(world_size=int(gpus))
 
 
+def learning(label: str) -> Where:
+    return FAULTS.get(label) or strategy(label)
+
+
 RECIPES = of_rows(recipe, texts=["Examples apart", "Logits computed"])
 TABLES = {
     "18": Table(RECIPES, BLOOM),
@@ -85,6 +84,6 @@ TABLES = {
     "28": Table(RECIPES, TWICE | runs(learning_rate=5e-5), LEARNERS),
     "28b": Table(RECIPES, TWICE, LEARNERS),
     "28c": Table(RECIPES, TWICE, LEARNERS),
-    "28d": Table(of_rows(LEARNING), ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
+    "28d": Table(of_rows(learning), ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
 }
 PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 1)}

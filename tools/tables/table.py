@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -103,11 +104,25 @@ def count(label: str) -> Where:
     return runs(nodes=int(number)) if unit.startswith("node") else runs(world_size=int(number))
 
 
-def zero(label: str) -> Where:
-    """The runs with a configuration of DeepSpeed: `Stage 3 + offload, tuned`, `ZeRO-2`, `tuning/leaf`, `NAME.json`."""
+def strategy(label: str) -> Where:
+    """The runs of `DDP`, `ZeRO-2`, `Stage 3 + offload, tuned`, `FULL_SHARD + offload`, `tuning/leaf` or `NAME.json`.
+
+    Raises:
+        KeyError: no exercise has this configuration.
+    """
+    if label == "DDP":
+        return runs(method="ddp")
+    name = label.removeprefix("tuning/").removesuffix(".json").lower().replace(" + ", "_")
     if stage := re.fullmatch(r"(?:Stage |ZeRO-)(\d)( \+ offload)?(?:, (\w+))?", label):
-        return runs(config="_".join(filter(None, (f"zero{stage[1]}", stage[2] and "offload", stage[3]))))
-    return runs(config=label.removeprefix("tuning/").removesuffix(".json"))
+        name = "_".join(filter(None, (f"zero{stage[1]}", stage[2] and "offload", stage[3])))
+    if name not in _configs():
+        raise KeyError(label)
+    return runs(config=name)
+
+
+@cache
+def _configs() -> set[str]:
+    return {path.stem for folder in exercises_with("tables.py") for path in folder.rglob("*.json")}
 
 
 def batch(label: str) -> Where:
@@ -118,7 +133,7 @@ def batch(label: str) -> Where:
 
 def config_and_batch(config: str, sizes: str) -> Where:
     """The runs of a row with two labels: `Stage 2 + offload`, `4 x 4, fp16`."""
-    return zero(config) | batch(sizes)
+    return strategy(config) | batch(sizes)
 
 
 # ---- read with their documents ----
