@@ -11,7 +11,7 @@ from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
 from tools.tables.markdown import Grid
-from tools.tables.table import blank_tables, exercise_folder, form_tables, titles
+from tools.tables.table import blank_cells, blank_tables, exercise_folder, form_tables
 
 _LEGEND = "`?` is yours to write; `fill` prints the other cells. Several predictions in a cell: `12; 6`."
 
@@ -34,8 +34,7 @@ def main(arguments: argparse.Namespace) -> int:
             raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
         for name, figure in FIGURES.items():
             in_commands = f"`{name}`" + (f", {figure.unit}" if figure.unit else "")
-            titles = "; ".join(filter(None, (figure.title, figure.also)))
-            print(f"- **{titles}** ({in_commands}): {figure.definition}")
+            print(f"- **{'; '.join(figure.titles)}** ({in_commands}): {figure.definition}")
         return 0
     folder = exercise_folder(arguments.exercise)
     if arguments.explain or arguments.blank:
@@ -97,10 +96,12 @@ def fill_all(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str
 
 
 def _where_read(tables: list[Grid]) -> str:
-    """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
+    """A folded list: each figure of the tables, with its file and key."""
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
-    lines += [f"- **{'; '.join(names)}**: {FIGURES[name].definition}" for name, names in titles(tables).items()]
+    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
+    asked = {figure.name: figure for figure, _ in cells}
+    lines += [f"- **{'; '.join(figure.titles)}**: {figure.definition}" for figure in asked.values()]
     return "\n".join([*lines, "", "</details>"])
 
 

@@ -19,7 +19,7 @@ from tools.commands.options import (
     single_run,
 )
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, text_of, value_of
+from tools.logs.figures import OF_ONE_RUN, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
@@ -61,7 +61,8 @@ def main(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
     choices = states or arguments.figures or arguments.format != "text"
-    if _is_folder(arguments.experiment or ""):
+    named = arguments.experiment or ""
+    if "/" in named or Path(named, "run.json").exists():  # a name of an experiment has no slash
         if choices or arguments.logs or arguments.owner:
             raise InputError(f"{arguments.experiment}: a run's folder; expected no options, or it after --logs")
         _print_summary(single_run(Path(arguments.experiment)))
@@ -78,7 +79,8 @@ def main(arguments: argparse.Namespace) -> int:
         rows = []
         for run in progress(shown, "reading logs"):
             reason = run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}..."
-            rows.append(_row(run) | {_title(one): text_of(run, one.name) for one in figures} | {"reason": reason})
+            measured = {f"{one.name} ({one.unit})" if one.unit else one.name: text_of(run, one.name) for one in figures}
+            rows.append(_row(run) | measured | {"reason": reason})
         # A run that ended before its training wrote its settings differs in none.
         trained = [row for row, run in zip(rows, shown, strict=True) if run.settings]
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
@@ -90,11 +92,6 @@ def main(arguments: argparse.Namespace) -> int:
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0
-
-
-def _is_folder(experiment: str) -> bool:
-    """Whether it is a run's folder: a name of an experiment has no slash."""
-    return "/" in experiment or Path(experiment, "run.json").exists()
 
 
 def _print_summary(run: Run) -> None:
@@ -125,10 +122,6 @@ def next_command(shown: Sequence[Run], options: str) -> str:
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""
-
-
-def _title(one: Figure) -> str:
-    return f"{one.name} ({one.unit})" if one.unit else one.name
 
 
 def _row(run: Run) -> dict[str, str]:

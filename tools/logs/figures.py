@@ -44,6 +44,10 @@ class Figure:
     definition: str = ""
     std: bool = False
 
+    @property
+    def titles(self) -> list[str]:
+        return [title for title in (self.title, self.also) if title]
+
     def written(self, value: float | bool) -> str:
         """A figure as printed: thousands separators and the decimals, no unit."""
         if isinstance(value, bool):

@@ -87,11 +87,6 @@ class Submission:
         return declared(self.exercise).launcher(self.launcher)
 
     @property
-    def argument_settings(self) -> dict[str, str]:
-        """The settings among the arguments, as `--steps 20` or `--steps=20`."""
-        return self.takes.settings_among(self.arguments)
-
-    @property
     def tiny(self) -> bool:
         """Whether `fill --tiny` will show its run."""
         return is_tiny(self.settings.get("MODEL_NAME", ""))

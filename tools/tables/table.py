@@ -33,7 +33,7 @@ SIZES = {
     *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
     *("precision", "epochs"),
 }
-_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also) if title}
+_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in one.titles}
 _EMPTY = Run(Path())
 
 
@@ -212,19 +212,6 @@ def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
         [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
         for row in table.rows
     ]
-
-
-def titles(tables: Sequence[markdown.Grid]) -> dict[str, dict[str, None]]:
-    """By a figure's name its titles: the column's, or the row's where a column shows several figures."""
-    found: dict[str, dict[str, None]] = {}
-    for table in tables:
-        rows = blank_cells(table)
-        for at, column in enumerate(table.header):
-            shown = {cells[at][0].name for cells in rows if cells[at]}
-            for row, cells in zip(table.rows, rows, strict=True):
-                if cells[at]:
-                    found.setdefault(cells[at][0].name, {})[column if len(shown) == 1 else row[0]] = None
-    return found
 
 
 def exercise_folder(name: str) -> Path:
