@@ -33,7 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    found = findings(sourced(REPO / "cluster.env", os.environ), arguments)
+    environment = sourced(REPO / "cluster.env", os.environ)
+    found = {
+        "python": python(environment),
+        "packages": packages(),
+        **with_torch(environment, arguments.names),
+        "slurm": slurm(environment),
+        "time limit": time_limit(environment),
+        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
+        "network": network(environment),
+    }
     for name, one in found.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
     errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
@@ -50,19 +59,6 @@ class Finding(NamedTuple):
 
 
 Environment = Mapping[str, str]  # the shell's, with cluster.env
-
-
-def findings(environment: Environment, arguments: argparse.Namespace) -> dict[str, Finding]:
-    """What each check found, by its name."""
-    return {
-        "python": python(environment),
-        "packages": packages(),
-        **with_torch(environment, arguments.names),
-        "slurm": slurm(environment),
-        "time limit": time_limit(environment),
-        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
-        "network": network(environment),
-    }
 
 
 def ask(environment: Environment, *command: str, timeout_s: float = 60) -> tuple[str, str]:
