@@ -27,11 +27,11 @@ import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.commands.watch import look
-from tools.curves import charts
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs, progress
+from tools.plots import charts
 from workshop.record.errors import read_plain
 from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, printable

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tools import plots
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, no_runs
-from tools.curves import OVER, charts
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
@@ -30,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
     )
-    parser.add_argument("--over", choices=OVER, default="step", help="what the loss is drawn over (default: step)")
+    parser.add_argument(
+        "--over", choices=plots.OVER, default="step", help="what the loss is drawn over (default: step)"
+    )
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
@@ -75,7 +76,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            found = {chart.key: chart for chart in charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
+            found = {chart.key: chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
             problems = [chart.problem for chart in found.values() if chart.problem]
             if not found:
                 problems.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
@@ -90,7 +91,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
-        plots.label(loss_axes, OVER[over][0], "training loss", "no log")
+        plots.label(loss_axes, plots.OVER[over][0], "training loss", "no log")
         plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
         plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
     return f"Training loss and {memory} of {title}"
