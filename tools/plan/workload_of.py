@@ -13,8 +13,8 @@ from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import Strategy, Workload
-from tools.tables.repository import ROOT, exercise_folder
-from workshop.record.exercises import declared
+from tools.tables.table import exercise_folder
+from workshop.record.exercises import REPO, declared
 from workshop.settings.attention import fastest_kernel
 from workshop.settings.configuration import read_configuration
 from workshop.settings.deepspeed_config import filled
@@ -78,7 +78,7 @@ def _short_rows(workload: Workload) -> int:
 def _config_path(exercise: Path, name: str) -> Path | None:
     """The configuration of that name; None for one that is no JSON, as a sweep's."""
     # Not **, which follows no links: an exercise may link to another's configurations.
-    places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (ROOT, "*/ds_configs/"), (ROOT, "further/*/")]
+    places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (REPO, "*/ds_configs/"), (REPO, "further/*/")]
     found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
     return found[0].resolve() if found else None
 
