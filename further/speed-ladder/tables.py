@@ -98,4 +98,6 @@ TABLES = {
     "28c": Table(recipe, TWICE, LEARNERS),
     "28d": Table(learning, ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
 }
-PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 1)}
+PREDICTIONS = {"1": ["18 | 4 packing; 12 documents | Gain over the textbook"]} | {
+    str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 2)
+}
