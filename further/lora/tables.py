@@ -18,13 +18,13 @@ BOTH = ["lora", "speed-ladder"]
 
 
 def method(label: str, column: str) -> Asked | None:
-    return None if column == "Examples apart" else (figure(column), METHODS[label])
+    return None if column == "Document masking" else (figure(column), METHODS[label])
 
 
 def model_and_method(label: str, column: str) -> Asked | None:
     """`bloom-560m, LoRA 8`."""
     model, _, name = label.partition(", ")
-    return None if column == "Examples apart" else (figure(column), runs(model=model) | METHODS[name])
+    return None if column == "Document masking" else (figure(column), runs(model=model) | METHODS[name])
 
 
 TABLES = {

@@ -60,7 +60,7 @@ def runs_of(label: str) -> Where:
 
 
 def recipe(label: str, column: str) -> Asked | None:
-    return None if column in ("Examples apart", "Logits computed") else (figure(column), runs_of(label))
+    return None if column in ("Document masking", "Logits computed") else (figure(column), runs_of(label))
 
 
 def of_model(label: str, column: str) -> Asked:
