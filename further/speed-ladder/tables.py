@@ -29,6 +29,8 @@ LEARNING = {
     **{name: zero(name) for name in ("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 + offload")},
 }
 
+MOMENTS = {"": "adamw_torch_fused", "8-bit moments": "adamw_torch_8bit"}  # of a row's optimizer
+
 BLOOM = runs(model="bloom-560m", world_size=1)
 SMOLLM = runs(model="smollm2-135m", world_size=1)
 TWICE = SMOLLM | runs(train_examples=4000, epochs=2, shared_gpu=NoneOf())
@@ -47,7 +49,7 @@ def runs_of(label: str) -> Where:
     sizes = (runs(batch_size=int(rows)) if rows else {}) | at_rate
     if name.startswith("baseline, "):
         sizes_and_precision, _, pure = name.removeprefix("baseline, ").partition(", weights in ")
-        weights = runs(weights="bf16") if pure else {}
+        weights = runs(weights="bf16", optimizer=MOMENTS[pure.partition(", ")[2]]) if pure else {}
         return runs(exercise="baseline") | batch(sizes_and_precision) | weights | sizes
     if name.startswith(("LoRA ", "QLoRA ")):
         adapters, rank = name.lower().split()
