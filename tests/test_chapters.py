@@ -41,6 +41,16 @@ def test_secrets_are_in_no_tracked_file() -> None:
     assert [name for name, text in texts.items() if assigned.search(text)] == []
 
 
+def test_exercises_are_named_not_numbered() -> None:
+    """A course leaves some out and has others in another order; then a number points nowhere."""
+    texts = git(
+        REPO, "ls-files", "*.md", "*.py", "*.sh", "*.slurm", "*.txt", "*.env", "*.toml", ":!logs", ":!CHANGELOG.md"
+    )
+    numbered = re.compile(r"\bexercises?\s+\d+\b(?!<)", re.IGNORECASE)
+    found = {name: numbered.findall((REPO / name).read_text()) for name in texts.split() if (REPO / name).is_file()}
+    assert {name: numbers for name, numbers in found.items() if numbers} == {}
+
+
 @pytest.mark.parametrize("chapter", QUIZZES)
 def test_questions_in_the_key_are_those_of_the_readme(chapter: str) -> None:
     """Those of the quiz stand beside the sections that answer them, at most two at the end."""

@@ -3,13 +3,20 @@
 Files: shortened from public issues, templates of accelerate, axolotl and LLaMA-Factory, and Transformers' own example.
 """
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
+import deepspeed.runtime.precision_config as of_precision
+import deepspeed.runtime.zero.config as of_zero
+import deepspeed.runtime.zero.offload_config as of_offload
 import pytest
+from accelerate.utils import FullyShardedDataParallelPlugin
+from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+from deepspeed.runtime import lr_schedules
+from deepspeed.runtime.config import _REMOVED_TOP_LEVEL_CONFIG_KEYS, _REMOVED_ZERO_CONFIG_KEYS
 from transformers import AutoModelForCausalLM, BloomConfig
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
@@ -21,10 +28,10 @@ from tools.submit.submissions import read_argument
 from tools.submit.submitted import read_as_job
 from workshop.record.errors import InputError
 from workshop.record.exercises import Start
+from workshop.settings import deepspeed_config
 from workshop.settings import settings as of_settings
 from workshop.settings.configuration import check_configuration, read_configuration
 from workshop.settings.settings import Settings
-from workshop.training.fsdp import prepare_wrapping
 
 FILES = {path.name: path for path in sorted((Path(__file__).parent / "configs").iterdir())}
 EXERCISES = {"d": "deepspeed-multi-gpu", "f": "fsdp", "w": "deepspeed-multi-gpu"}
@@ -145,11 +152,12 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
 
 
 def test_classes_of_another_model_are_refused_before_its_blocks_are_sharded() -> None:
+    """By accelerate; classes that are not the blocks are refused once they are seen (training/sharding.py)."""
     model = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=8, n_head=1, n_layer=1, vocab_size=8))
-    settings = Settings.from_environment(ENVIRONMENT | {"CONFIG": str(FILES[OTHER_MODEL])}, Path("none"))
-    trainer = Mock(model=model, is_fsdp_enabled=False)
-    with pytest.raises(InputError, match=r"is \['LlamaDecoderLayer'\], but the blocks of this model are BloomBlock"):
-        prepare_wrapping(settings, trainer)
+    names = json.loads(FILES[OTHER_MODEL].read_text())["transformer_layer_cls_to_wrap"]
+    wrap = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": names}
+    with pytest.raises(ValueError, match="Could not find the transformer layer class LlamaDecoderLayer in the model"):
+        fsdp2_prepare_auto_wrap_policy(FullyShardedDataParallelPlugin(fsdp_version=2, **wrap), model)
 
 
 def test_file_without_a_formula_is_trained_and_not_planned(read: Callable[..., Any]) -> None:
@@ -203,3 +211,22 @@ def test_copied_files_really_train(ranks: Ranks, tmp_path: Path) -> None:
         assert (tmp_path / path.stem / "steps.csv").read_text().count("\n") == 3, path.name
         assert (tmp_path / path.stem / "bloom-qa-finetuned/model.safetensors").stat().st_size > 100_000, path.name
     assert list((tmp_path / files[0].stem / "wandb").iterdir()), "DeepSpeed's monitor writes into the run folder"
+
+
+def test_table_of_kinds_has_deepspeeds_keys() -> None:
+    """A key that a newer DeepSpeed has, and one that it no longer has, shows here."""
+    classes = [
+        (of_zero.DeepSpeedZeroConfig, deepspeed_config.ZERO),
+        (of_offload.DeepSpeedZeroOffloadOptimizerConfig, deepspeed_config.ZERO["offload_optimizer"]),
+        (of_offload.DeepSpeedZeroOffloadParamConfig, deepspeed_config.ZERO["offload_param"]),
+        (of_precision.DeepSpeedFP16Config, deepspeed_config.KINDS["fp16"]),
+        (of_precision.DeepSpeedBF16Config, deepspeed_config.KINDS["bf16"]),
+    ]
+    old = {"cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory", "steps_per_epoch"}
+    old |= {"stage3_gather_fp16_weights_on_model_save", "zenflow"}
+    for kind, table in classes:
+        theirs = {field.alias or name for name, field in kind.model_fields.items()}
+        assert theirs - old == table.keys(), kind
+    assert set(lr_schedules.VALID_LR_SCHEDULES) == deepspeed_config.SCHEDULERS.keys()
+    removed = _REMOVED_TOP_LEVEL_CONFIG_KEYS.keys() | _REMOVED_ZERO_CONFIG_KEYS.keys()
+    assert removed <= deepspeed_config.OTHER.keys()

@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.launching import PATH, REPO, only_run, program, run, tiny_profile, wait_until
-from workshop.launch.__main__ import whole_path
-from workshop.launch.checks import as_bash
-from workshop.launch.rendezvous import world
+from workshop.launch.__main__ import as_bash, whole_path, world
 from workshop.record.exercises import exercises_with
 from workshop.sample import harbour
 

@@ -19,7 +19,7 @@ from torch.distributed.tensor import DTensor
 from tests.filled_tables import filled_table
 from tests.launching import REPO, launch, losses
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, counted, training
-from tools.logs.figures import figure
+from tools.logs.figures import value_of
 from workshop.training.hangs import collective_timeout_s
 
 CHAPTER = REPO / "further/by-hand"
@@ -106,8 +106,10 @@ def test_gpu_holds_one_unit_whole_and_never_the_model(runs: Path, name: str) -> 
 @pytest.mark.parametrize("name", AS_THE_FORMULA)
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs / name, "by-hand")
-    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=0.002)
-    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib"), "small calls (targets, loss) are counted too"
+    assert value_of(run, "sent_mib") == pytest.approx(value_of(run, "predicted_sent_mib"), rel=0.002)
+    assert value_of(run, "sent_mib") > value_of(run, "predicted_sent_mib"), (
+        "small calls (targets, loss) are counted too"
+    )
 
 
 def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:
@@ -118,8 +120,16 @@ def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:
     assert whole[-1] < whole[0] - 0.1 and abs(whole[-1] - adamw[-1]) > 0.02, "hardly a training, or AdamW's"
     muon, other = (counted(runs / name, "by-hand") for name in ("ddp_muon", "ddp"))
     matrices = sum(int(r) * int(c) for r, c in (size.split("x") for size in muon.record.sharding.matrices))
-    saved_mib = figure(other, "optimizer_states_mib") - figure(muon, "optimizer_states_mib")
+    saved_mib = value_of(other, "optimizer_states_mib") - value_of(muon, "optimizer_states_mib")
     assert saved_mib == pytest.approx(matrices * 4 / 2**20, rel=0.001), "one moment, not two"
+
+
+def test_deepspeed_s_stages_1_and_2_reduce_gradients_with_an_all_reduce(runs: Path) -> None:
+    """What the paper calls a reduce-scatter is an all-reduce unless the JSON says otherwise: P more per reduction."""
+    for name, reductions in (("zero1", 1), ("zero2", 2)):
+        run = counted(runs / name, "by-hand")
+        expected = value_of(run, "predicted_sent_mib") * (1 + reductions / (reductions + 1))
+        assert value_of(run, "sent_mib") == pytest.approx(expected, rel=0.002)
 
 
 def test_launcher_leaves_a_run_that_fills_the_table(tmp_path: Path) -> None:

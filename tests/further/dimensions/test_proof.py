@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
 from tests.launching import REPO, losses, record, steps
 from tests.trainings_on_ranks import Ranks, Training, counted, training
-from tools.logs.figures import figure
+from tools.logs.figures import value_of
 
 STEPS, EXACT = 6, 1e-5
 ROWS, LENGTH, HIDDEN, VOCABULARY, HEAD_SIZE = 8, 64, 32, 1024, 8  # rows: of a step
@@ -161,8 +161,8 @@ def test_predicted_bytes_are_those_that_are_counted(runs: Path, name: str) -> No
     """Beside the formula: the norm, the loss, the targets; by position the gradients of norms and positions."""
     run = counted(runs / name, "dimensions")
     small = 0.02 if "by position, gpt" in name else 0.005 if "tp" in name else 0.001 if name.startswith("ep") else 0.002
-    assert figure(run, "sent_mib") == pytest.approx(figure(run, "predicted_sent_mib"), rel=small)
-    assert figure(run, "sent_mib") > figure(run, "predicted_sent_mib")
+    assert value_of(run, "sent_mib") == pytest.approx(value_of(run, "predicted_sent_mib"), rel=small)
+    assert value_of(run, "sent_mib") > value_of(run, "predicted_sent_mib")
 
 
 def test_ranks_that_share_rows_count_them_once(runs: Path) -> None:

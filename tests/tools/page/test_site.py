@@ -9,8 +9,8 @@ from tests.tools.conftest import GPU_LOG, write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 from tools.commands.page import entries, listed
-from tools.curves import MOST_POINTS, charts
 from tools.logs.runs import find_runs, read_run
+from tools.plots import MOST_POINTS, charts
 
 
 def text_of(page: Path) -> str:
