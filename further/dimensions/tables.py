@@ -2,7 +2,8 @@
 
 import re
 
-from tools.tables.table import Asked, Table, figure, runs
+from tools.logs.figures import Figure
+from tools.tables.table import Asked, Table, figure, of_rows, runs
 
 
 def tensor(dp_size: int, by_position: bool) -> dict:
@@ -30,27 +31,26 @@ SHORT = runs(max_length=512, gradient_checkpointing=False)
 LONG = runs(model="llama-3.2-1b", gradient_checkpointing=True)
 
 
-def strategy(label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[label]
+def padded(title: str) -> Figure:
+    """Rows have one length: all their tokens count."""
+    return figure("Padded tokens/s" if title == "Tokens/s" else title)
 
 
 def experts(label: str, column: str) -> Asked:
     """`Expert parallel, 24 rows`."""
     name, rows = label.split(", ")
-    column = {"Tokens/s": "Padded tokens/s"}.get(column, column)
-    return figure(column), STRATEGIES[name] | runs(batch_size=int(rows.split()[0]))
+    return padded(column), STRATEGIES[name] | runs(batch_size=int(rows.split()[0]))
 
 
 def by_length(label: str, column: str) -> Asked:
     """`Step time, 8,192 tokens (ms)`."""
     title, length, unit = re.fullmatch(r"(.+), ([\d,]+) tokens(.*)", column).groups()
-    title = {"Tokens/s": "Padded tokens/s"}.get(title, title)
-    return figure(f"{title}{unit}"), STRATEGIES[label] | runs(max_length=int(length.replace(",", "")))
+    return padded(f"{title}{unit}"), STRATEGIES[label] | runs(max_length=int(length.replace(",", "")))
 
 
 TABLES = {
-    "25": Table(strategy, SHORT | runs(world_size=2)),
-    "25b": Table(strategy, SHORT | runs(world_size=4)),
+    "25": Table(of_rows(STRATEGIES), SHORT | runs(world_size=2)),
+    "25b": Table(of_rows(STRATEGIES), SHORT | runs(world_size=4)),
     "25c": Table(experts, runs(world_size=2)),
     "26": Table(by_length, LONG | runs(world_size=2)),
     "26b": Table(by_length, LONG | runs(world_size=4)),

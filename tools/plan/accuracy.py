@@ -71,7 +71,7 @@ def out_of_memory(cases: Sequence[Case]) -> str:
 
 def draw(cases: Sequence[Case], output: Path) -> None:
     """Predicted over measured, a point per configuration."""
-    with plots.figure(output, 2, 1, 9) as (drawn, axes):
+    with plots.drawing(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
             for number, (family, every) in enumerate(sorted(_grouped(cases, lambda case: case.family).items())):

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from choose.cards import CARDS, Card
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, figure, shown
+from tools.logs.figures import OF_ONE_RUN, Figure, text_of, value_of
 from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import Checked, cell_at, how_close
-from tools.tables.markdown import Table, is_blank, read_tables
-from tools.tables.repository import ROOT
-from tools.tables.table import Table as AskedTable
+from tools.tables.markdown import Grid, is_blank, read_tables
+from tools.tables.table import Table
+from workshop.record.exercises import REPO
 from workshop.record.printable import markdown
 
-FORM = ROOT / "choose" / "form.md"
+FORM = REPO / "choose" / "form.md"
 
 
 def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:
@@ -97,12 +97,12 @@ def verdict(card: Card, name: str) -> str:
 # ---- a group's form ----
 
 
-def definitions() -> dict[str, Table]:
-    asked = AskedTable(lambda row, column: None)  # what is right is in `filled`
+def definitions() -> dict[str, Grid]:
+    asked = Table(lambda row, column: None)  # what is right is in `filled`
     return {table.number: replace(table, definition=asked) for table in read_tables(FORM)}
 
 
-def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]:
+def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
     """The form's tables with what the planner and the runs say of the group's strategies and folders.
 
     Raises InputError: no card, or an unknown strategy or run folder.
@@ -136,7 +136,7 @@ def _other_strategies(strategy_of: dict[str, str], stand_ins: dict[str, dict[str
             yield f"{label} is {chosen}, but its run was {ran}"
 
 
-def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
+def _expected(copy: Grid, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
     """By column what is right for the strategy, or for the run in the folder of this name."""
     if "Strategy" in copy.header:
         if not (one := strategies(card).get(chosen)) or one.error:
@@ -148,7 +148,7 @@ def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str
     if not run:
         raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
     own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
-    return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
+    return {title: Cell(text_of(run, one.name), value_of(run, one.name), one, (run,)) for title, one in own.items()}
 
 
 def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tools.errors import UnavailableError
-from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, figure, over_repeats
+from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, over_repeats, value_of
 from tools.logs.run import NoneOf, Run, Where
 from workshop.record.exercises import FURTHER, REPO
 
@@ -39,7 +39,7 @@ def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float =
     def value(select: Select, where: Where) -> float:
         other = reference(where) if callable(reference) else where | reference
         if equal_work:
-            positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
+            positions = [value_of(select(one)[-1], "positions_trained") for one in (where, other)]
             # The last step of an epoch is filled up.
             if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
                 raise UnavailableError("unequal work")

@@ -10,7 +10,7 @@ import pytest
 from tests.tools.conftest import SUMMARY
 from tools.__main__ import main
 from tools.commands import check
-from tools.tables.repository import table_definitions
+from tools.tables.table import table_definitions
 
 README = """**Table 1** *Summary*
 
