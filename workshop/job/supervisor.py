@@ -156,13 +156,14 @@ class Supervisor:
         if self.look_for_signals() or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
+        viewed = output.open(errors="replace")  # before the training, which may delete it
         with output.open("ab") as out:
-            offset = out.tell()
+            viewed.seek(out.tell())
             self.process = process = processes.started(
                 command, signal.SIGTERM, env=self.environ, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
             )
         over = threading.Event()
-        viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
+        viewer = threading.Thread(target=follow, args=(viewed, over), daemon=True)
         viewer.start()
         ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
         while processes.is_running(process) and not ending.due():

@@ -3,21 +3,20 @@
 import re
 import threading
 import time
-from pathlib import Path
+from typing import TextIO
 
 from workshop.record.printable import show
 
 _INFORMATION = re.compile(r"\s*$|\[[\d:, -]+\] \[INFO\]|(?:\x1b\[[\d;]*m)*wandb\S*: (?!ERROR|WARNING)")
 
 
-def follow(output: Path, offset: int, over: threading.Event) -> None:
-    """Print the lines after `offset` until the step is over; a carriage return ends a line, too."""
+def follow(output: TextIO, over: threading.Event) -> None:
+    """Print the lines that follow in this file until the step is over; a carriage return ends a line, too."""
     next_s, begun, last = float("-inf"), "", False
-    with output.open(errors="replace") as file:
-        file.seek(offset)
+    with output:
         while not last:
             last = over.wait(0.2)
-            *lines, begun = (begun + file.read() + ("\n" if last else "")).split("\n")
+            *lines, begun = (begun + output.read() + ("\n" if last else "")).split("\n")
             for line in lines:
                 progress = re.match(r"\{'loss': |step \d+: loss |.*\d%\|", line)
                 if not _INFORMATION.match(line) and not (progress and time.monotonic() < next_s):
