@@ -18,7 +18,8 @@ from tools import plots
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
-from tools.plan.predict import Range, first_choice
+from tools.plan.predict import Range
+from tools.plan.ranking import first_choice
 from workshop.record.printable import markdown
 from workshop.settings.model_file import model_file
 
@@ -221,7 +222,7 @@ def _work(case: Case) -> str:
     workload, shape, strategy = case.workload, case.workload.shape, case.workload.strategy
     fixed = {name: value for name, value in shape.items() if name not in _CHOSEN and value}
     fixed |= {"labelled": bool(shape.get("labelled")), "rows": shape["batch_size"] * strategy.accumulation}
-    return json.dumps([fixed, strategy.world_size, workload.nodes, workload.dynamic_padding], sort_keys=True)
+    return json.dumps([fixed, strategy.world_size, workload.nodes, workload.filled], sort_keys=True)
 
 
 def first_choices(found: Sequence[dict[str, Any]]) -> str:

@@ -14,8 +14,8 @@ from tools.logs.run import Run
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, kinds_of, predict_from
-from tools.plan.simulate import Shape, Step, prepare, step_of
+from tools.plan.predict import Prediction, predict_from
+from tools.plan.simulate import Shape, Step, step_of, steps
 from tools.plan.workload import Workload
 from tools.plan.workload_of import of_run
 
@@ -93,8 +93,8 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     Constants are fitted to the other configurations; those of constants.json where there are too few others.
     """
     points = _configurations(runs)
-    failed = prepare([point.workload.shape for point in points])
-    points = [point for point in points if point.workload.shape not in failed]
+    found = steps([point.workload.shape for point in points])
+    points = [point for point, step in zip(points, found, strict=True) if "error" not in step]
     if len(points) < _LEAST_POINTS:
         return [point.with_prediction(constants.load()) for point in points]
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
@@ -198,12 +198,11 @@ def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
     """Measured over predicted of single runs, by kind (kinds_of); 2.5th and 97.5th percentile."""
     found: dict[str, dict[str, list[float]]] = {formula: defaultdict(list) for formula in FORMULAS}
     for guess in guesses:
-        kinds = kinds_of(guess.workload, guess.step, guess.predicted.parts)
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
         for formula, ratios in found.items():
             predicted = target(formula, expected, guess.workload)
             measured = [target(formula, one, guess.workload) for one in guess.each]
-            for kind in dict.fromkeys(("all", *kinds[formula])):
+            for kind in dict.fromkeys(("all", *guess.predicted.kinds[formula])):
                 ratios[kind] += [value / predicted for value in measured if value]
     return {
         formula: {kind: _ends(values) for kind, values in ratios.items() if len(values) >= _LEAST_RUNS}

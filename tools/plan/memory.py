@@ -19,8 +19,8 @@ from tools.plan.workload import Strategy, Workload
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
 WORKSPACE_BYTES = 65 << 20
 MIB = 2**20
-# DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
-REDUCE_BUCKET = 500_000_000
+# DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
+REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
 
 # by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
 # there beside all else in h200x4-2026-11-22b/by-hand, without and with accumulation (peaks of steps.csv).
@@ -47,6 +47,12 @@ def weight_bytes(step: dict[str, Any], width: int, of_block: bool = False) -> in
     """The bytes of the weights of the model or of a block: `width` per trained one, frozen ones as they are stored."""
     parameters, stored = ("block_parameters", "block_bytes") if of_block else ("parameters", "bytes")
     return width * trained(step)[parameters] + step.get("frozen", {}).get(stored, 0)
+
+
+def kept_bytes(step: dict[str, Any], strategy: Strategy) -> float:
+    """The weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
+    live = strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS)
+    return min(weight_bytes(step, strategy.width), strategy.width * live)
 
 
 def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
@@ -103,7 +109,7 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
     parameters, largest = (trained(step)[name] for name in ("parameters", "largest_parameter"))
     width, shards, zero = strategy.width, strategy.world_size, strategy.zero
-    stage, offload = zero["stage"], bool(strategy.share_on_cpu)
+    stage, offload = zero["stage"], strategy.offload.share > 0
     fixed: Terms = {"weights": width * parameters, **_frozen(step)}
     if offload:
         fixed["offload buffer"] = width * largest  # __init__: temp_grad_buffer_for_gpu_offload
@@ -141,14 +147,14 @@ def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
     parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
-    fixed: Terms = {"gathered weights": min(weight_bytes(step, width), width * strategy.live_parameters)}
+    fixed: Terms = {"gathered weights": kept_bytes(step, strategy)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
-    if not strategy.parameters_on_cpu:
+    if not strategy.offload.parameters:
         fixed |= _frozen(step, shards)
         fixed["weights" if shards > 1 else "gathered weights"] = width * parameters / shards
-    on_gpu = 1 - strategy.share_on_cpu
+    on_gpu = 1 - strategy.offload.share
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
     # grad_partitions_flat_buffer: lies where the optimizer does.
@@ -194,12 +200,6 @@ _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 # ---- beside the allocated tensors ----
 
 
-def reserve_kind(workload: Workload, step: dict[str, Any]) -> str:
-    """By what the gaps are predicted: "replayed", or else the family, whose runs they are fitted to."""
-    alone = workload.plain and not workload.dynamic_padding
-    return "replayed" if alone and "gaps" in step else workload.family
-
-
 def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What PyTorch's allocator reserves: `allocated`, and gaps: replayed, or by the names of terms.csv. All MiB.
 
@@ -210,13 +210,13 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     strategy = workload.strategy
     terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
     several, activations = strategy.accumulation > 1, terms.get("activations", 0)
-    if reserve_kind(workload, step) == "replayed":
+    if workload.plain and workload.filled == 1 and "gaps" in step:
         found = {"replayed": step["gaps"]["added" if several else "once"] / MIB}
     else:
         of_one = "autocast" if workload.shape["engine"] == "autocast" else "activations"
         kind = "compiled" if workload.shape.get("compile") else "accumulated" if several else of_one
         found = {kind: activations}
-        if workload.dynamic_padding:  # fitted to the one configuration that was measured, rung 3; left out in no check
+        if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
             found["changing"] = activations
         found |= _GAPS[strategy.method](strategy, step, activations)
     return found | {"allocated": sum(terms.values())}
@@ -246,7 +246,7 @@ def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, 
 
 def _deepspeed_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
     # The first step makes the moments; at most all of what was freed before cannot hold them.
-    moments = 8 * trained(step)["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
+    moments = 8 * trained(step)["parameters"] / strategy.shards * (1 - strategy.offload.share) / MIB
     return {"new_states": min(moments, activations), "streams": 1.0}
 
 
@@ -302,11 +302,30 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
         found["deepspeed"] = ranks
     if workload.compiles:
         found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
-    if strategy.share_on_cpu:
+    if share := strategy.offload.share:
         offload = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero3": "zero3"}.get(strategy.method, "zero")
         copies = strategy.world_size / strategy.shards
-        found[f"{offload}_offload"] = parameters / MIB * copies / workload.nodes * strategy.share_on_cpu
+        found[f"{offload}_offload"] = parameters / MIB * copies / workload.nodes * share
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
+
+
+def before_training(workload: Workload, parameters: int, frozen: bool) -> tuple[float, float]:
+    """Bytes of all weights in the CPU memory of a node, and on a GPU, before they are sharded, cast or quantized.
+
+    Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn on
+    the GPU: workshop/training/models.py, load_model. Under ZeRO-3 rank 0 alone copies them from the file, a layer at a
+    time, and a random model is made sharded. Not so in by-hand's zero.py: there DeepSpeed moves all of it, in the type
+    that it computes in.
+    """
+    strategy, whole = workload.strategy, workload.shape.get("four_bits")
+    weights = (2 if frozen else strategy.weight_bytes) * parameters
+    by_parts = workload.layout or (workload.family == "fsdp" and not whole)
+    if not (workload.pretrained or workload.by_hand or by_parts):
+        return 0, 0 if strategy.method == "zero3" else weights
+    sent = strategy.method == "fsdp2" and strategy.config.get("cpu_ram_efficient_loading") and not whole
+    rank_0_alone = sent or (strategy.method == "zero3" and not workload.by_hand)
+    moved = strategy.width * parameters if workload.by_hand and workload.family == "zero" else 0
+    return weights * (1 if rank_0_alone else workload.ranks_per_node), moved
 
 
 def saved_bytes(workload: Workload) -> float:

@@ -46,8 +46,8 @@ def key(shape: Shape) -> str:
     return json.dumps(shape | same, sort_keys=True)
 
 
-def prepare(shapes: list[Shape]) -> list[Shape]:
-    """Simulate all of these shapes at once that are neither kept nor remembered. Returns those that cannot be.
+def steps(shapes: list[Shape]) -> list[Step]:
+    """Simulate all of these shapes at once that are neither kept nor remembered. A step that cannot be has an `error`.
 
     An interrupted call goes on where it ended. Raises InputError if PyTorch is not installed.
     """
@@ -57,7 +57,7 @@ def prepare(shapes: list[Shape]) -> list[Shape]:
             for (name, shape), step in zip(missing.items(), found, strict=True):
                 _known[name] = _packed(step)
                 _remember(f"{_with_model(shape)}\t{_known[name]}\n")
-    return [shape for shape in shapes if _known[key(shape)].startswith('{"error"')]
+    return [_unpacked(_known[key(shape)]) for shape in shapes]
 
 
 def is_known(shape: Shape) -> bool:
@@ -70,8 +70,7 @@ def is_known(shape: Shape) -> bool:
 
 def step_of(shape: Shape) -> Step:
     """The simulated step. Raises InputError for a shape that cannot be simulated, as of an unknown model."""
-    prepare([shape])
-    step = _unpacked(_known[key(shape)])
+    (step,) = steps([shape])
     if "error" in step:
         raise InputError(step["error"])
     return step
@@ -130,7 +129,7 @@ def _kept() -> dict[str, str]:
 
 def keep(shapes: list[Shape]) -> None:
     """Simulate what the file lacks of these shapes, and write it anew with them alone."""
-    prepare(shapes)
+    steps(shapes)
     lines = sorted({f"{key(shape)}\t{_known[key(shape)]}" for shape in shapes})
     text = "\n".join([str(_VERSION), *lines, ""])
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -16,7 +16,7 @@ from tools.errors import InputError
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.simulate import Shape, prepare
+from tools.plan.simulate import Shape, steps
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
@@ -107,7 +107,7 @@ def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
         if (count := line.count("gpus-per-node")) > (most := gpu.per_node):
             holds = f"a node of {gpu.driver_name} holds {most}; expected at most {most}, and more --nodes"
             raise InputError(f"{line.place}: --gpus-per-node={count}: {holds}")
-    prepare(shapes_of(lines))
+    steps(shapes_of(lines))
 
 
 # ---- what they cost ----

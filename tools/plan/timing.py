@@ -16,7 +16,7 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
-from tools.plan.memory import trained, weight_bytes
+from tools.plan.memory import kept_bytes, trained, weight_bytes
 from tools.plan.workload import Strategy, Workload
 from workshop.settings.offload import moved_bytes
 
@@ -68,7 +68,7 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
         found["rows"] = workload.shape["batch_size"] * strategy.accumulation
     if strategy.moment_bytes < 2 * strategy.weight_bytes:
         found["eight_bit_updates"] = trained(step)["parameter_tensors"]
-    if strategy.method == "zero3" and strategy.share_on_cpu and workload.shape["precision"] == "fp16":
+    if strategy.method == "zero3" and strategy.offload.share and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
     found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
@@ -131,14 +131,15 @@ def _zero0(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[s
 def _zero12(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     tensors, each = trained(step)["parameter_tensors"], strategy.accumulation if strategy.method == "zero2" else 1
     found = _deepspeed(strategy, step, bandwidth) | {"zero_gradients": tensors * each}
-    if not strategy.share_on_cpu:
+    if not strategy.offload.share:
         return found | {"deepspeed_updates": tensors / strategy.shards}
     return found | {"cpu_accumulation": (each - 1) * trained(step)["parameters"] / strategy.shards}
 
 
 def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     found = _deepspeed(strategy, step, bandwidth)
-    found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * (2 - _kept(strategy, step))
+    gathers = 2 - kept_bytes(step, strategy) / weight_bytes(step, strategy.width)
+    found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * gathers
     if strategy.world_size > 1:
         tensors = 2 * step["parameter_tensors"] + trained(step)["parameter_tensors"]
         found["zero3_gathers"] = tensors * strategy.accumulation
@@ -147,7 +148,7 @@ def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[s
 
 def _deepspeed(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """The optimizer's step, on the GPU and on the CPU."""
-    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.share_on_cpu
+    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.offload.share
     moved = _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
     found = {"deepspeed_adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
     return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
@@ -159,7 +160,7 @@ def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
     gathers = accumulation * (2 if strategy.reshards else 1)
     found = {"fsdp_tensors": step["parameter_tensors"] * gathers, "fsdp_updates": updated["parameter_tensors"]}
     found["gathered_bytes"] = _copied_bytes(strategy, step, gathers) / bandwidth
-    if not strategy.share_on_cpu:
+    if not strategy.offload.share:
         return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
     found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
     return found | ({"fsdp1_offload": shard} if strategy.method == "fsdp1" else {})
@@ -168,11 +169,6 @@ def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
 # By method what it does with states beside all forward and backward passes.
 _STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3}
 _STATES |= {"fsdp1": _fsdp, "fsdp2": _fsdp}
-
-
-def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
-    """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
-    return min(1, strategy.width * strategy.live_parameters / weight_bytes(step, strategy.width))
 
 
 def _copied_bytes(strategy: Strategy, step: dict[str, Any], gathers: int) -> float:
@@ -198,7 +194,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         "method": method,
         "replicas": strategy.config.get("dp_replicate_size"),
         "reshard_after_forward": strategy.reshards,
-        "kept": _kept(strategy, step),
+        "kept": kept_bytes(step, strategy) / weight_bytes(step, strategy.width),
         # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,
@@ -222,12 +218,12 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned."""
-    if not strategy.share_on_cpu:
+    if not strategy.offload.share:
         return 0, 0
     if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
     moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
-    return sum(moved), moved.to_gpu_pageable if strategy.pinned else sum(moved)
+    return sum(moved), moved.to_gpu_pageable if strategy.offload.pinned else sum(moved)
 
 
 def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
@@ -240,7 +236,7 @@ def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, 
         "several": strategy.world_size > 1 and not workload.by_hand,
         "deepspeed": strategy.method.startswith("zero"),
         "compilations": workload.compiles,
-        "offloaded": billions * strategy.share_on_cpu,
+        "offloaded": billions * strategy.offload.share,
         "saved": billions * workload.saves,
         "evaluated": workload.evaluations * workload.eval_examples * step_s / workload.rows_per_step / 3,
         "generated": workload.generated,

@@ -32,7 +32,9 @@ class Offload(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Self:
-        """Args: config: DeepSpeed's under today's names; others keep nothing there."""
+        """Args: config: DeepSpeed's under today's names, or FSDP's, whose `cpu_offload` keeps all there."""
+        if config.get("cpu_offload"):
+            return cls(1.0, True, True, False)
         zero = config.get("zero_optimization", {})
         optimizer, parameters = (zero.get(name) or {} for name in ("offload_optimizer", "offload_param"))
         return cls(

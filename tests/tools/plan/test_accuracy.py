@@ -10,9 +10,8 @@ from tests.launching import REPO
 from tools.logs.runs import find_runs
 from tools.plan import measured, simulate
 from tools.plan.accuracy import comparisons
-from tools.plan.ranking import KEPT_LENGTHS, shapes_of
-from tools.plan.submitted_lines import MUST_DO
-from tools.plan.submitted_lines import shapes_of as shapes_of_lines
+from tools.plan.ranking import shapes_to_keep
+from tools.plan.submitted_lines import MUST_DO, shapes_of
 from tools.submit.submissions import every_list, exercise_files, read
 from workshop.settings.model_file import SHAPES
 from workshop.simulate import step_on_meta
@@ -67,7 +66,7 @@ def test_kept_steps_are_what_the_simulation_says(words: tuple[str, ...]) -> None
 def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:
     """One about GPT-2 did, of the rows that cannot be simulated, each time that the cache was empty."""
     models = [name for name in SHAPES if not name.startswith("tiny")]
-    shapes = [(name, shape) for length in KEPT_LENGTHS for name in models for shape in shapes_of(name, length)]
+    shapes = [(name, shape) for name in models for shape in shapes_to_keep(name)]
     missing = {name for name, shape in shapes if simulate.key(shape) not in KEPT}
     assert not missing, "expected `python -m tools plan fit` after a change of the candidates"
 
@@ -75,5 +74,5 @@ def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
     """On a rented machine the GPU would wait meanwhile."""
-    missing = {simulate.key(shape) for shape in shapes_of_lines(read(path, {}))} - KEPT.keys()
+    missing = {simulate.key(shape) for shape in shapes_of(read(path, {}))} - KEPT.keys()
     assert not missing, "expected `python -m tools plan fit` after a change of the list"
