@@ -7,8 +7,6 @@ half 2. Beside LoRA's adapters P is theirs, and the frozen weights lie beside it
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -25,9 +23,6 @@ REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
 # by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
 # there beside all else in h200x4-2026-11-22b/by-hand, without and with accumulation (peaks of steps.csv).
 _HOOK_COPIES = {False: 4, True: 2}
-
-# CUDA's own on an H100 or H200 without NCCL: 751 or 753 MiB in 62 configurations, no less in any.
-_BARE_CONTEXT_MIB = 750
 
 Terms = dict[str, float]
 
@@ -201,95 +196,50 @@ _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
 
 def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
-    """What PyTorch's allocator reserves: `allocated`, and gaps: replayed, or by the names of terms.csv. All MiB.
+    """What PyTorch's allocator reserves: `allocated`, and gaps: `replayed`, or by the names of terms.csv. All MiB.
 
     On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
     (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
     activations, and with the buffers that a method makes and frees in every step.
     """
-    strategy = workload.strategy
+    strategy, method = workload.strategy, workload.strategy.method
     terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
-    several, activations = strategy.accumulation > 1, terms.get("activations", 0)
+    found, activations = {"allocated": sum(terms.values())}, terms.get("activations", 0)
     if workload.plain and workload.filled == 1 and "gaps" in step:
-        found = {"replayed": step["gaps"]["added" if several else "once"] / MIB}
-    else:
-        of_one = "autocast" if workload.shape["engine"] == "autocast" else "activations"
-        kind = "compiled" if workload.shape.get("compile") else "accumulated" if several else of_one
-        found = {kind: activations}
-        if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
-            found["changing"] = activations
-        found |= _GAPS[strategy.method](strategy, step, activations)
-    return found | {"allocated": sum(terms.values())}
-
-
-def _replicated_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
-    return {strategy.method: 2 * trained(step)["parameters"] / MIB}
-
-
-def _zero012_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB / strategy.shards}
-    if strategy.method == "zero2":
-        found["largest"] = strategy.width * trained(step)["largest_parameter"] / MIB
-    return found | _deepspeed_gaps(strategy, step, activations)
-
-
-def _zero3_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB}
-    return found | _deepspeed_gaps(strategy, step, activations) | _gathered_gaps(strategy, step)
-
-
-def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
-    parameters = trained(step)["parameters"]
-    found = {strategy.method: strategy.width * parameters / MIB, "fsdp_shards": 4 * parameters / strategy.shards / MIB}
-    return found | _gathered_gaps(strategy, step)
-
-
-def _deepspeed_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    # The first step makes the moments; at most all of what was freed before cannot hold them.
-    moments = 8 * trained(step)["parameters"] / strategy.shards * (1 - strategy.offload.share) / MIB
-    return {"new_states": min(moments, activations), "streams": 1.0}
-
-
-def _gathered_gaps(strategy: Strategy, step: dict[str, Any]) -> dict[str, float]:
-    """Blocks and single parameters that come and go."""
-    blocks = weight_bytes(step, strategy.width, of_block=True) / MIB
-    return {"blocks": blocks, "largest": strategy.width * step["largest_parameter"] / MIB}
-
-
-_GAPS = {"none": _replicated_gaps, "ddp": _replicated_gaps, "zero3": _zero3_gaps}
-_GAPS |= dict.fromkeys(("zero0", "zero1", "zero2"), _zero012_gaps) | dict.fromkeys(("fsdp1", "fsdp2"), _fsdp_gaps)
-
-
-def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
-    """By `method, GPUs`, by GPUs alone for a method without a run there, and over all: measured, not computed.
-
-    Args: measured: configurations, each with nvidia-smi's peak less PyTorch's reserved one (MiB).
-    """
-    groups: dict[str, list[float]] = {}
-    for workload, mib in measured:
-        if mib < _BARE_CONTEXT_MIB:  # nvidia-smi, once a second, has missed the peak
-            continue
-        for name in _context_groups(workload):
-            groups.setdefault(name, []).append(mib)
-    return {
-        name: (round(min(values)), round(statistics.median(values)), round(max(values)))
-        for name, values in sorted(groups.items())
-    }
+        return found | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
+    found["activations"] = activations
+    if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
+        found["changing"] = activations
+    parameters, zero, fsdp = trained(step)["parameters"] / MIB, method.startswith("zero"), method.startswith("fsdp")
+    if method in ("ddp", "zero1", "zero2", "zero3", "fsdp1"):
+        found[method] = strategy.width * parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+    if fsdp:
+        found["fsdp_shards"] = 4 * parameters / strategy.shards
+    if fsdp or method == "zero3":
+        found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
+    if fsdp or method in ("zero2", "zero3"):
+        found["largest"] = strategy.width * step["largest_parameter"] / MIB
+    if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
+        moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
+        found |= {"new_states": min(moments, activations), "streams": 1}
+    return found
 
 
 def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, float]:
     """CUDA's and NCCL's own memory, which nvidia-smi counts beside PyTorch's: least, median, largest (MiB)."""
-    return next(found[name] for name in _context_groups(workload) if name in found)
+    return next(found[name] for name in context_groups(workload) if name in found)
 
 
-def _context_groups(workload: Workload) -> tuple[str, str, str]:
-    """The nearest first."""
-    # Several nodes were measured with one GPU each; nodes with several also have NCCL's buffers of a node.
-    gpus = "several nodes" if workload.nodes == workload.strategy.world_size else "several GPUs"
-    gpus = "one GPU" if workload.strategy.world_size == 1 else gpus
+def context_groups(workload: Workload) -> tuple[str, str, str]:
+    """Groups of configurations with equal memory of CUDA and NCCL, the nearest first."""
+    strategy, gpus = workload.strategy, "several GPUs"
+    if strategy.world_size == 1:
+        gpus = "one GPU"
+    elif workload.nodes == strategy.world_size:  # nodes of several GPUs also have NCCL's buffers of a node
+        gpus = "several nodes"
     # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
-    method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
-    return f"{method}, {gpus}", gpus, "all"
+    hybrid = " hybrid" if strategy.config.get("dp_replicate_size", 1) > 1 else ""
+    return f"{strategy.method}{hybrid}, {gpus}", gpus, "all"
 
 
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
@@ -303,9 +253,8 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     if workload.compiles:
         found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
     if share := strategy.offload.share:
-        offload = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero3": "zero3"}.get(strategy.method, "zero")
         copies = strategy.world_size / strategy.shards
-        found[f"{offload}_offload"] = parameters / MIB * copies / workload.nodes * share
+        found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
 
 

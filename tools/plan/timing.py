@@ -21,8 +21,6 @@ from tools.plan.workload import Strategy, Workload
 from workshop.settings.offload import moved_bytes
 
 _TERMS = FORMULAS["step_time_s"]
-# Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).
-_DEQUANTIZING = 3
 _ADAM_BYTES, _ADDED_BYTES = 40, 12  # of fp32: the update; a gradient added to another
 
 
@@ -59,25 +57,24 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 
     Raises InputError if the GPU does not have the run's precision.
     """
-    strategy = workload.strategy
-    in_node, between_nodes = traffic(workload, step)
-    moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
-    found = _computed(workload, step, gpu) | _STATES[strategy.method](strategy, step, gpu.memory_gb_per_s * 1e9)
-    found["by_hand_steps" if workload.by_hand else "steps"] = 1
-    if not workload.data_workers:
-        found["rows"] = workload.shape["batch_size"] * strategy.accumulation
+    strategy, bandwidth = workload.strategy, gpu.memory_gb_per_s * 1e9
+    found = _computed(workload, step, gpu) | _STATES[strategy.method](strategy, step, bandwidth) | {"steps": 1}
     if strategy.moment_bytes < 2 * strategy.weight_bytes:
         found["eight_bit_updates"] = trained(step)["parameter_tensors"]
-    if strategy.method == "zero3" and strategy.offload.share and workload.shape["precision"] == "fp16":
+    if "cpu_adam" in found and strategy.method == "zero3" and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
+    in_node, between_nodes = traffic(workload, step)
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
-    found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
+    if strategy.offload.share:
+        moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
+        found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
     return found
 
 
 def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
     """Kernels of all forward and backward passes; blocks under torch.compile launch none of their own."""
     shape, accumulation, precision = workload.shape, workload.strategy.accumulation, workload.shape["precision"]
+    bandwidth = gpu.memory_gb_per_s * 1e9 / workload.filled
 
     def count(what: str, *classes: str, places: tuple[str, ...] = ("blocks", "outside")) -> float:
         return accumulation * sum(
@@ -87,7 +84,6 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     def seconds(flops: float, precision: str) -> float:
         return flops / gpu.flops_per_s(precision) * workload.filled
 
-    bandwidth, alone = gpu.memory_gb_per_s * 1e9 / workload.filled, ("blocks", "outside")
     products = "matrix product", "unaligned product", "expert product", "fp32 product"
     found = {
         "unaligned_products": seconds(count("flops", "unaligned product"), "fp32"),
@@ -95,45 +91,36 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
         "fp32_products": seconds(count("flops", "fp32 product"), "fp32"),
         "attention": seconds(count("flops", "attention"), precision) * workload.attention_share,
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
-        "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
     }
+    whole, alone = count("flops", "matrix product"), ("blocks", "outside")
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_bytes"] = count("bytes", "other", places=("blocks",)) / bandwidth
         found["compiled_blocks"] = step["blocks"] * accumulation
-    in_8_bits = 0.0
     if shape.get("float8", "none") != "none":
         in_8_bits = count("flops", "matrix product", places=("blocks",))
         found["float8_products"] = seconds(in_8_bits, "fp8")
+        whole -= in_8_bits
         if shape.get("compile"):
             found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
     kind = "fp32_products" if precision == "fp32" else "half_products"
-    found[kind] = found.get(kind, 0) + seconds(count("flops", "matrix product") - in_8_bits, precision)
-    launches = count("launches", *products, "attention", "other", "dequantize", places=alone)
+    found[kind] = found.get(kind, 0) + seconds(whole, precision)
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
-    return found | {"launches": launches + _DEQUANTIZING * count("launches", "dequantize")}
+    return found | {"launches": count("launches", *products, "attention", "other", "dequantize", places=alone)}
 
 
 def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
-    updated = trained(step)
-    added = _ADDED_BYTES * (strategy.accumulation - 1)
-    adam_s = (_ADAM_BYTES + added) * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
+    updated, moved = trained(step), _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
+    adam_s = moved * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
     return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
 
 
-def _zero0(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors = trained(step)["parameter_tensors"]
-    copied_back = {"zero0_gradients": tensors} if strategy.world_size > 1 else {}
-    return _deepspeed(strategy, step, bandwidth) | copied_back | {"deepspeed_updates": tensors}
-
-
-def _zero12(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors, each = trained(step)["parameter_tensors"], strategy.accumulation if strategy.method == "zero2" else 1
-    found = _deepspeed(strategy, step, bandwidth) | {"zero_gradients": tensors * each}
-    if not strategy.offload.share:
-        return found | {"deepspeed_updates": tensors / strategy.shards}
-    return found | {"cpu_accumulation": (each - 1) * trained(step)["parameters"] / strategy.shards}
+def _zero012(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    tensors, found = trained(step)["parameter_tensors"], _deepspeed(strategy, step, bandwidth)
+    if strategy.method != "zero0":
+        found["zero_gradients"] = tensors * (strategy.accumulation if strategy.method == "zero2" else 1)
+    return found if strategy.offload.share else found | {"deepspeed_updates": tensors / strategy.shards}
 
 
 def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
@@ -155,11 +142,14 @@ def _deepspeed(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> di
 
 
 def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    updated, accumulation = trained(step), strategy.accumulation
-    shard = updated["parameters"] / strategy.shards
+    """_fsdp_collectives.py casts a rank's shard into the message and copies the gathered one out, parameter by
+    parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
+    updated, accumulation, width = trained(step), strategy.accumulation, strategy.width
+    shard, weights = updated["parameters"] / strategy.shards, weight_bytes(step, width)
+    cast = (2 * weights + (4 - width) * updated["parameters"]) / strategy.shards
     gathers = accumulation * (2 if strategy.reshards else 1)
-    found = {"fsdp_tensors": step["parameter_tensors"] * gathers, "fsdp_updates": updated["parameter_tensors"]}
-    found["gathered_bytes"] = _copied_bytes(strategy, step, gathers) / bandwidth
+    copied = gathers * (cast + 2 * weights) + 3 * (accumulation - 1) * width * updated["parameters"]
+    found = {"fsdp_updates": updated["parameter_tensors"], "gathered_bytes": copied / bandwidth}
     if not strategy.offload.share:
         return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
     found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
@@ -167,16 +157,8 @@ def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
 
 
 # By method what it does with states beside all forward and backward passes.
-_STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3}
-_STATES |= {"fsdp1": _fsdp, "fsdp2": _fsdp}
-
-
-def _copied_bytes(strategy: Strategy, step: dict[str, Any], gathers: int) -> float:
-    """What FSDP2 moves in a GPU's own memory: _fsdp_collectives.py casts a rank's shard into the message and copies
-    the gathered one out, parameter by parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
-    width, gradients = strategy.width, strategy.width * trained(step)["parameters"]
-    cast = (2 * weight_bytes(step, width) + (4 - width) * trained(step)["parameters"]) / strategy.shards
-    return gathers * (cast + 2 * weight_bytes(step, width)) + 3 * (strategy.accumulation - 1) * gradients
+_STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero012, "zero1": _zero012, "zero2": _zero012}
+_STATES |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
 
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
@@ -217,9 +199,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
-    """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned."""
-    if not strategy.offload.share:
-        return 0, 0
+    """Between GPU and CPU in a step with offload: in all, and of that into or out of memory that is not pinned."""
     if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
     moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
@@ -228,12 +208,10 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
 
 def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
-    strategy = workload.strategy
-    billions = parameters / 1e9
+    strategy, billions = workload.strategy, parameters / 1e9
     return {
         "jobs": not workload.by_hand,
         "by_hand": workload.by_hand,
-        "several": strategy.world_size > 1 and not workload.by_hand,
         "deepspeed": strategy.method.startswith("zero"),
         "compilations": workload.compiles,
         "offloaded": billions * strategy.offload.share,
