@@ -170,13 +170,14 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
         every = [size for size in every if size <= max(1, _MOST_TOKENS // question.length)]
     for launcher, name in _configurations(question):
         accepted, refused = [], None
-        for rows, checkpointing, method in product(every, (False, True), methods):
+        for way in product(every, (False, True), methods):
+            rows, checkpointing, method = way
             if method and name not in _METHODS[method][0]:
                 continue
             if method == RUNG and (checkpointing or rows not in every[::2] or not _takes_rung(question, launcher)):
                 continue
             try:
-                accepted.append(_candidate(question, launcher, name, rows, checkpointing, method))
+                accepted.append(_candidate(question, launcher, name, *way))
             except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                 refused = error
         if refused and not accepted and name == question.config != "":

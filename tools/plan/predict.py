@@ -154,6 +154,8 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
     allocated_mib, reserved = sum(terms.values()), memory.reserved_work(workload, step)
+    context, cpu = memory.cuda_context(fitted.cuda_context, workload), memory.cpu_work(workload, parameters)
+    before_mib = [size / MIB for size in memory.before_training(workload, of_model, "frozen" in step)]
     parts = timing.step_time(timing.work_of(workload, step, gpu), fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
@@ -184,7 +186,6 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         allocated = allocated._replace(largest=allocated.largest + late_mib)
     held = computed("reserved_mib", reserved)
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
-    context = memory.cuda_context(fitted.cuda_context, workload)
     # PyTorch gives its reserve back before it fails, so nvidia-smi shows no more than there is.
     most = max(gpu.memory_mib, allocated_mib + context[0])
     in_all = Range(*map(sum, zip(held, context, strict=True)))
@@ -193,12 +194,11 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
     others = computed("other_s", timing.other_work(workload, parameters, parts.total))
     run_s = Range(*(other + workload.steps * one for other, one in zip(others, step_s, strict=True)))
     ranges = dict(zip(("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib"), of_gpu, strict=True)) | {
-        "cpu_mib": computed("cpu_mib", memory.cpu_work(workload, parameters)),
+        "cpu_mib": computed("cpu_mib", cpu),
         "step_time_s": step_s,
         "tokens_per_second": step_s.per(workload.tokens_per_step),
         "samples_per_second": step_s.per(workload.rows_per_step * workload.examples_per_row),
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    before_mib = [size / MIB for size in memory.before_training(workload, of_model, "frozen" in step)]
     return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, of_model)

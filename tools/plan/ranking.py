@@ -12,6 +12,7 @@ from tools.plan.simulate import Shape, is_known, steps
 from tools.plan.workload import Workload
 
 KEPT_LENGTHS = (512,)  # of rows; questions about shipped models are answered without a simulation
+_SLOW = (RUNG, PURE, PURE_8)  # methods whose steps are simulated with --packed only
 _TIE = 0.03  # a difference between predicted times that says nothing
 
 
@@ -21,13 +22,12 @@ def rank(question: Question) -> list[Candidate]:
     The first trains all weights with exact moments if such a one fits, or adapters if only they are asked for. Raises
     InputError for what no candidate can do.
     """
-    found = [*candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])]
-    kinds: list[Sequence[str]] = [ADAPTERS]
+    found, kinds = [], [ADAPTERS]
     if question.method in ("", "full"):
         kinds = [("",), (EIGHT_BITS,), (PURE, PURE_8)]
-        extra = [*candidates(question, (RUNG,)), *candidates(question, (PURE, PURE_8))]
-        extra = [one for one in extra if question.packed or is_known(one.workload.shape)]
-        found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS,)), *extra, *found]
+        found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS, *_SLOW))]
+    found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
+    found = [one for one in found if question.packed or one.method not in _SLOW or is_known(one.workload.shape)]
     fitted, every = constants.load(), []
     for one, step in zip(found, steps([one.workload.shape for one in found]), strict=True):
         try:

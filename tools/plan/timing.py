@@ -172,24 +172,24 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     if strategy.world_size == 1:
         return 0, 0
     method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)
+    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
+    width = strategy.weight_bytes if strategy.method == "ddp" and not workload.by_hand else strategy.width
+    gradients, weights = width * trained(step)["parameters"], weight_bytes(step, width)
+    gathered = weights if method in ("zero3", "fsdp2") else gradients
+    if method == "fsdp2" and strategy.reshards and not workload.by_hand:
+        # accelerate keeps what lies outside the blocks until the backward pass.
+        gathered = (weights + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
+    replicas = strategy.config.get("dp_replicate_size", 1)
     sharding = {
         "method": method,
-        "replicas": strategy.config.get("dp_replicate_size"),
+        "replicas": replicas,
         "reshard_after_forward": strategy.reshards,
-        "kept": kept_bytes(step, strategy) / weight_bytes(step, strategy.width),
+        "kept": kept_bytes(step, strategy) / weights,
         # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,
     }
-    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
-    width = strategy.weight_bytes if strategy.method == "ddp" and not workload.by_hand else strategy.width
     gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
-    gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
-    if method == "fsdp2" and strategy.reshards and not workload.by_hand:
-        # accelerate keeps what lies outside the blocks until the backward pass.
-        gathered = (gathered + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
-    gradients = width * trained(step)["parameters"]
-    replicas = sharding["replicas"] or 1
     if method == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
         # HYBRID_SHARD: a copy lies in one node, whose ranks add up each shard in a ring of its own over the copies.
         scattered, added = others
