@@ -211,7 +211,8 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
         found["changing"] = activations
     parameters, zero, fsdp = trained(step)["parameters"] / MIB, method.startswith("zero"), method.startswith("fsdp")
-    if method in ("ddp", "zero1", "zero2", "zero3", "fsdp1"):
+    alone = strategy.world_size == 1  # ZeRO-1 gathers no updated weights there
+    if method in ("ddp", "zero2", "zero3", "fsdp1") or (method == "zero1" and not alone):
         found[method] = strategy.width * parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
     if fsdp:
         found["fsdp_shards"] = 4 * parameters / strategy.shards

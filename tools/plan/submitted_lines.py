@@ -89,16 +89,12 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
             one, why = prediction_of(line, gpu), NOT_SIMULATED
         except InputError as error:
             one, why = None, str(error)
-        found.append((_needs(one), one.verdict != "does not fit") if one else (f"not planned: {why}", True))
+        if one:
+            text = f"{one.verdict}: needs {one.needed_mib:,.0f} of {gpu.memory_mib:,} MiB, "
+            text += f"{one.least_cpu_gib:,.0f} GiB of CPU memory of {gpu.node_gib:,.0f}, "
+            text += f"about {one.ranges['total_runtime_s'].expected / 60:.1f} min"
+        found.append((text, one.verdict != "does not fit") if one else (f"not planned: {why}", True))
     return found
-
-
-def _needs(found: Prediction) -> str:
-    return (
-        f"{found.verdict}: needs {found.needed_mib:,.0f} of {found.gpu.memory_mib:,} MiB, "
-        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, "
-        f"about {found.ranges['total_runtime_s'].expected / 60:.1f} min"
-    )
 
 
 def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
