@@ -233,12 +233,7 @@ def as_csv(question: Question, ranked: list[Candidate]) -> str:
     """A row per candidate; figures have a column for each end of their interval."""
     import pandas as pd
 
-    rows = []
-    for one in ranked:
-        figures = {name: found if isinstance(found, dict) else {"": found} for name, found in _entry(one).items()}
-        ends = [(f"{name}_{end}".rstrip("_"), value) for name, own in figures.items() for end, value in own.items()]
-        rows.append(dict(ends))
-    return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
+    return pd.json_normalize([_entry(one) for one in ranked], sep="_").to_csv(index=False).rstrip("\n")
 
 
 def _entry(one: Candidate) -> dict[str, Any]:
