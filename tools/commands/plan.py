@@ -92,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work = f"of the whole work, as 1e9; default: {ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
-    model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
+    own = "a DeepSpeed or FSDP file of your own, as a row"
+    model.add_argument("--config", default="", metavar="FILE", dest="config_file", help=own)
     model.add_argument("--all", action="store_true", help="more than ten rows")
     _add_hardware(model, "csv")
 

@@ -179,7 +179,7 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
         times_s = [statistics.median([one for one in own if one < inf] or [inf]) for _, own in ways.values()]
         if sum(time_s < inf for time_s in times_s) > 1:
             first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
-            names = [one.runs[0].record.config or one.workload.strategy.method for one in options]
+            names = [one.runs[0].record.config or one.workload.strategy.sharding for one in options]
             names = [f"{name}, {one.workload.micro_batches}" for name, one in zip(names, options, strict=True)]
             row = {"where": folder, "model": options[0].workload.shape["model_name"]}
             row |= {"first": names[first], "best": names[best]}

@@ -35,9 +35,9 @@ EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights,
 PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
 RUNG, _RUNG_NAME = "rung 12", "12_documents"
-# By method the configurations that it is ranked with, and its settings; "" trains all weights with exact moments.
+# By recipe the configurations that it is ranked with, and its settings; "" trains all weights with exact moments.
 _SHARDED, _MOMENTS = ("", "ddp", "full_shard", "zero2", "zero3"), {"optimizer": "adamw_torch_8bit"}
-_METHODS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+_RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     **{one: (_SHARDED, {"method": one.lower(), "lora_rank": ADAPTER_RANK}) for one in ADAPTERS},
     EIGHT_BITS: (("", "ddp", "full_shard", "shard_grad_op"), _MOMENTS),
     PURE: (("", "ddp"), {"weights": "bf16"}),
@@ -67,7 +67,7 @@ class Question:
     tokens: float = 0  # to train on, padding included; else ROWS_PER_GPU rows
     node_gib: float | None = None  # CPU memory of a node; else the server's
     method: str = ""  # full, lora or qlora; else all
-    config: str = ""  # a file of one's own
+    config_file: str = ""  # a file of one's own
     largest: bool = False  # the largest micro-batches that fit, not the fastest
     packed: bool = False  # simulate rung 12 and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
@@ -128,8 +128,8 @@ class Candidate:
     launcher: str  # with its exercise
     argument: str = ""  # of the launcher
     prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
-    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
-    method: str = ""  # of _METHODS; "": all weights are trained, exactly
+    written: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
+    recipe: str = ""  # of _RECIPES; "": all weights are trained, exactly
     error: str = ""  # why it cannot be simulated
 
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
@@ -137,7 +137,7 @@ class Candidate:
     name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
     gpu_hours = property(lambda self: self.prediction.ranges["gpu_hours"].expected)
-    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
+    trains = property(lambda self: "adapters" if self.recipe in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
 
     def command(self, *asked: str) -> str:
@@ -157,8 +157,8 @@ class Candidate:
         return shlex.join([*words, *between, *filter(None, [self.launcher, self.argument])])
 
 
-def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[Candidate]:
-    """All weights are trained, with exact moments, or by one of the methods.
+def candidates(question: Question, recipes: Sequence[str] = ("",)) -> Iterator[Candidate]:
+    """All weights are trained, with exact moments, or by one of the recipes.
 
     Raises InputError if the job would refuse a configuration of one's own.
     """
@@ -170,17 +170,17 @@ def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[C
         every = [size for size in every if size <= max(1, _MOST_TOKENS // question.length)]
     for launcher, name in _configurations(question):
         accepted, refused = [], None
-        for way in product(every, (False, True), methods):
-            rows, checkpointing, method = way
-            if method and name not in _METHODS[method][0]:
+        for way in product(every, (False, True), recipes):
+            rows, checkpointing, recipe = way
+            if recipe and name not in _RECIPES[recipe][0]:
                 continue
-            if method == RUNG and (checkpointing or rows not in every[::2] or not _takes_rung(question, launcher)):
+            if recipe == RUNG and (checkpointing or rows not in every[::2] or not _takes_rung(question, launcher)):
                 continue
             try:
                 accepted.append(_candidate(question, launcher, name, *way))
             except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                 refused = error
-        if refused and not accepted and name == question.config != "":
+        if refused and not accepted and name == question.config_file != "":
             raise refused
         yield from accepted
 
@@ -199,9 +199,11 @@ def _configurations(question: Question) -> Iterator[tuple[str, str]]:
         fsdp, zero = ("fsdp/single_gpu.slurm", ()), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)
     elif question.nodes > 1:
         fsdp = "fsdp/multi_node.slurm", FSDP
-    own = question.config and ("zero" if "zero_optimization" in read_object(Path(question.config)) else "fsdp")
+    own = question.config_file and (
+        "zero" if "zero_optimization" in read_object(Path(question.config_file)) else "fsdp"
+    )
     for kind, (launcher, names) in (("fsdp", fsdp), ("zero", zero)):
-        for name in (*names, question.config) if own == kind else names:
+        for name in (*names, question.config_file) if own == kind else names:
             # Two replicas of fewer ranks would leave none to share among.
             if not name.startswith("hybrid") or (question.gpus >= 4 and question.gpus % 2 == 0):
                 yield launcher, name
@@ -242,12 +244,12 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
 
 
 def _candidate(
-    question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, method: str
+    question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, recipe: str
 ) -> Candidate:
-    of_fsdp, own = launcher.startswith("fsdp/"), name == question.config != ""
-    if method in ADAPTERS:
+    of_fsdp, own = launcher.startswith("fsdp/"), name == question.config_file != ""
+    if recipe in ADAPTERS:
         launcher = "further/lora/lora.slurm"
-    elif method == RUNG:
+    elif recipe == RUNG:
         launcher = f"further/speed-ladder/ladder{'_torchrun' * of_fsdp or '_deepspeed' * bool(name)}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
@@ -264,14 +266,14 @@ def _candidate(
             config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:
         settings["gradient_checkpointing"] = True
-    if method == RUNG:
+    if recipe == RUNG:
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
         settings["train_size"] = min(SQUAD_EXAMPLES, ceil(examples))
-    if method:
-        settings |= _METHODS[method][1]
+    if recipe:
+        settings |= _RECIPES[recipe][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if method == RUNG else launcher)
+    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if recipe == RUNG else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
@@ -282,10 +284,10 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    if method in (*ADAPTERS, RUNG):
-        strategy = f"{method} {strategy}"
-    elif method:
-        strategy += f", {method}"
+    if recipe in (*ADAPTERS, RUNG):
+        strategy = f"{recipe} {strategy}"
+    elif recipe:
+        strategy += f", {recipe}"
     written = config if config != shipped else None
     argument = "planned.json" if written else str(path) if own else argument * bool(name)
-    return Candidate(strategy, workload, settings, launcher, argument, config=written, method=method)
+    return Candidate(strategy, workload, settings, launcher, argument, written=written, recipe=recipe)

@@ -15,7 +15,7 @@ from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, predict_from
-from tools.plan.simulate import Shape, Step, step_of, steps
+from tools.plan.simulate import Shape, SimulatedStep, step_of, steps
 from tools.plan.workload import Workload
 from tools.plan.workload_of import of_run
 
@@ -47,7 +47,7 @@ class Case:
     ran_out = property(lambda self: not self.measured)
 
     @cached_property
-    def step(self) -> Step:
+    def step(self) -> SimulatedStep:
         """The simulated micro-batch."""
         return step_of(self.workload.shape)
 

@@ -29,7 +29,7 @@ Terms = dict[str, float]
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     """The terms of the moment at which most is allocated on the fullest rank; their sum is the peak."""
-    fullest = max(_MOMENTS[strategy.method](step, strategy), key=lambda terms: sum(terms.values()))
+    fullest = max(_MOMENTS[strategy.sharding](step, strategy), key=lambda terms: sum(terms.values()))
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
@@ -61,7 +61,7 @@ def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     parameters = trained(step)["parameters"]
     weights = strategy.weight_bytes * parameters
     fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
-    if strategy.method == "ddp":
+    if strategy.sharding == "ddp":
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
@@ -187,7 +187,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     return moments
 
 
-# By method the moments at which most can be allocated.
+# By sharding the moments at which most can be allocated.
 _MOMENTS = {"none": _replicated, "ddp": _replicated, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12}
 _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
@@ -200,9 +200,9 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
 
     On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
     (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
-    activations, and with the buffers that a method makes and frees in every step.
+    activations, and with the buffers that a library makes and frees in every step.
     """
-    strategy, method = workload.strategy, workload.strategy.method
+    strategy, sharding = workload.strategy, workload.strategy.sharding
     terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
     found, activations = {"allocated": sum(terms.values())}, terms.get("activations", 0)
     if workload.plain and workload.filled == 1 and "gaps" in step:
@@ -210,15 +210,15 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     found["activations"] = activations
     if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
         found["changing"] = activations
-    parameters, zero, fsdp = trained(step)["parameters"] / MIB, method.startswith("zero"), method.startswith("fsdp")
+    parameters, zero, fsdp = trained(step)["parameters"] / MIB, sharding.startswith("zero"), sharding.startswith("fsdp")
     alone = strategy.world_size == 1  # ZeRO-1 gathers no updated weights there
-    if method in ("ddp", "zero2", "zero3", "fsdp1") or (method == "zero1" and not alone):
-        found[method] = strategy.width * parameters / (strategy.shards if method in ("zero1", "zero2") else 1)
+    if sharding in ("ddp", "zero2", "zero3", "fsdp1") or (sharding == "zero1" and not alone):
+        found[sharding] = strategy.width * parameters / (strategy.shards if sharding in ("zero1", "zero2") else 1)
     if fsdp:
         found["fsdp_shards"] = 4 * parameters / strategy.shards
-    if fsdp or method == "zero3":
+    if fsdp or sharding == "zero3":
         found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
-    if fsdp or method in ("zero2", "zero3"):
+    if fsdp or sharding in ("zero2", "zero3"):
         found["largest"] = strategy.width * step["largest_parameter"] / MIB
     if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
         moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
@@ -240,7 +240,7 @@ def context_groups(workload: Workload) -> tuple[str, str, str]:
         gpus = "several nodes"
     # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
     hybrid = " hybrid" if strategy.config.get("dp_replicate_size", 1) > 1 else ""
-    return f"{strategy.method}{hybrid}, {gpus}", gpus, "all"
+    return f"{strategy.sharding}{hybrid}, {gpus}", gpus, "all"
 
 
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
@@ -271,9 +271,9 @@ def before_training(workload: Workload, parameters: int, frozen: bool) -> tuple[
     weights = (2 if frozen else strategy.weight_bytes) * parameters
     by_parts = workload.layout or (workload.family == "fsdp" and not whole)
     if not (workload.pretrained or workload.by_hand or by_parts):
-        return 0, 0 if strategy.method == "zero3" else weights
-    sent = strategy.method == "fsdp2" and strategy.config.get("cpu_ram_efficient_loading") and not whole
-    rank_0_alone = sent or (strategy.method == "zero3" and not workload.by_hand)
+        return 0, 0 if strategy.sharding == "zero3" else weights
+    sent = strategy.sharding == "fsdp2" and strategy.config.get("cpu_ram_efficient_loading") and not whole
+    rank_0_alone = sent or (strategy.sharding == "zero3" and not workload.by_hand)
     moved = strategy.width * parameters if workload.by_hand and workload.family == "zero" else 0
     return weights * (1 if rank_0_alone else workload.ranks_per_node), moved
 

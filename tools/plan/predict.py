@@ -8,7 +8,7 @@ from tools.plan import constants, memory, timing
 from tools.plan.constants import Fitted, total
 from tools.plan.gpus import Gpu
 from tools.plan.memory import MIB, Terms
-from tools.plan.simulate import Step, step_of
+from tools.plan.simulate import SimulatedStep, step_of
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
@@ -147,7 +147,7 @@ def predict(workload: Workload, gpu: Gpu) -> Prediction:
     return predict_from(step_of(workload.shape), workload, gpu, constants.load())
 
 
-def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
+def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
     parameters, of_model = memory.trained(step)["parameters"], step["parameters"]
     if workload.layout:

@@ -12,7 +12,7 @@ from tools.plan.simulate import Shape, is_known, steps
 from tools.plan.workload import Workload
 
 KEPT_LENGTHS = (512,)  # of rows; questions about shipped models are answered without a simulation
-_SLOW = (RUNG, PURE, PURE_8)  # methods whose steps are simulated with --packed only
+_SLOW = (RUNG, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
 _TIE = 0.03  # a difference between predicted times that says nothing
 
 
@@ -27,7 +27,7 @@ def rank(question: Question) -> list[Candidate]:
         kinds = [("",), (EIGHT_BITS,), (PURE, PURE_8)]
         found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS, *_SLOW))]
     found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
-    found = [one for one in found if question.packed or one.method not in _SLOW or is_known(one.workload.shape)]
+    found = [one for one in found if question.packed or one.recipe not in _SLOW or is_known(one.workload.shape)]
     fitted, every = constants.load(), []
     for one, step in zip(found, steps([one.workload.shape for one in found]), strict=True):
         try:
@@ -42,7 +42,7 @@ def rank(question: Question) -> list[Candidate]:
     ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
     if not ranked:
         raise InputError(failed[0].error)
-    options = [[one for one in ranked if one.method in kind] for kind in kinds]
+    options = [[one for one in ranked if one.recipe in kind] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
     first = chosen[first_choice([one.prediction for one in chosen])]

@@ -36,7 +36,7 @@ _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training
 _PEAK, _WITH_GRADIENTS, _GRADIENTS = "peak_bytes", "peak_with_gradients_bytes", "gradient_bytes"
 
 Shape = dict[str, Any]
-Step = dict[str, Any]
+SimulatedStep = dict[str, Any]
 _known: dict[str, str] = {}  # packed, by this process; one that cannot be simulated has an `error`
 
 
@@ -46,7 +46,7 @@ def key(shape: Shape) -> str:
     return json.dumps(shape | same, sort_keys=True)
 
 
-def steps(shapes: list[Shape]) -> list[Step]:
+def steps(shapes: list[Shape]) -> list[SimulatedStep]:
     """Simulate all of these shapes at once that are neither kept nor remembered. A step that cannot be has an `error`.
 
     An interrupted call goes on where it ended. Raises InputError if PyTorch is not installed.
@@ -68,7 +68,7 @@ def is_known(shape: Shape) -> bool:
     return name in _known
 
 
-def step_of(shape: Shape) -> Step:
+def step_of(shape: Shape) -> SimulatedStep:
     """The simulated step. Raises InputError for a shape that cannot be simulated, as of an unknown model."""
     (step,) = steps([shape])
     if "error" in step:
@@ -76,7 +76,7 @@ def step_of(shape: Shape) -> Step:
     return step
 
 
-def simulate(shapes: list[Shape]) -> Iterator[Step]:
+def simulate(shapes: list[Shape]) -> Iterator[SimulatedStep]:
     """Simulate all shapes in processes of their own, with a progress bar; a shape that cannot be has an `error`."""
     from tqdm import tqdm
 
@@ -99,7 +99,7 @@ def simulate(shapes: list[Shape]) -> Iterator[Step]:
                     os.killpg(process.pid, signal.SIGKILL)  # also those that it has started
 
 
-def _packed(step: Step) -> str:
+def _packed(step: SimulatedStep) -> str:
     """As JSON, of the parts the differences, which are mostly equal or 0: lzma makes a thirtieth of it."""
     if "error" not in step:
         rows = [[part[_PEAK], part[_WITH_GRADIENTS] - part[_PEAK], part[_GRADIENTS]] for part in step["parts"]]
@@ -109,7 +109,7 @@ def _packed(step: Step) -> str:
 
 
 @cache
-def _unpacked(packed: str) -> Step:
+def _unpacked(packed: str) -> SimulatedStep:
     step = json.loads(packed)
     if "error" not in step:
         rows = zip(*map(accumulate, step["parts"]), strict=True)

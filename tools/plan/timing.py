@@ -58,10 +58,10 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     Raises InputError if the GPU does not have the run's precision.
     """
     strategy, bandwidth = workload.strategy, gpu.memory_gb_per_s * 1e9
-    found = _computed(workload, step, gpu) | _STATES[strategy.method](strategy, step, bandwidth) | {"steps": 1}
+    found = _computed(workload, step, gpu) | _STATES[strategy.sharding](strategy, step, bandwidth) | {"steps": 1}
     if strategy.moment_bytes < 2 * strategy.weight_bytes:
         found["eight_bit_updates"] = trained(step)["parameter_tensors"]
-    if "cpu_adam" in found and strategy.method == "zero3" and workload.shape["precision"] == "fp16":
+    if "cpu_adam" in found and strategy.sharding == "zero3" and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
     in_node, between_nodes = traffic(workload, step)
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
@@ -118,8 +118,8 @@ def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict
 
 def _zero012(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     tensors, found = trained(step)["parameter_tensors"], _deepspeed(strategy, step, bandwidth)
-    if strategy.method != "zero0":
-        found["zero_gradients"] = tensors * (strategy.accumulation if strategy.method == "zero2" else 1)
+    if strategy.sharding != "zero0":
+        found["zero_gradients"] = tensors * (strategy.accumulation if strategy.sharding == "zero2" else 1)
     return found if strategy.offload.share else found | {"deepspeed_updates": tensors / strategy.shards}
 
 
@@ -153,10 +153,10 @@ def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
     if not strategy.offload.share:
         return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
     found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
-    return found | ({"fsdp1_offload": shard} if strategy.method == "fsdp1" else {})
+    return found | ({"fsdp1_offload": shard} if strategy.sharding == "fsdp1" else {})
 
 
-# By method what it does with states beside all forward and backward passes.
+# By sharding what it does with states beside all forward and backward passes.
 _STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero012, "zero1": _zero012, "zero2": _zero012}
 _STATES |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
@@ -171,17 +171,17 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         return workload.layout.traffic(step, workload.ranks_per_node)
     if strategy.world_size == 1:
         return 0, 0
-    method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)
+    formula = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.sharding, strategy.sharding)
     # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
-    width = strategy.weight_bytes if strategy.method == "ddp" and not workload.by_hand else strategy.width
+    width = strategy.weight_bytes if strategy.sharding == "ddp" and not workload.by_hand else strategy.width
     gradients, weights = width * trained(step)["parameters"], weight_bytes(step, width)
-    gathered = weights if method in ("zero3", "fsdp2") else gradients
-    if method == "fsdp2" and strategy.reshards and not workload.by_hand:
+    gathered = weights if formula in ("zero3", "fsdp2") else gradients
+    if formula == "fsdp2" and strategy.reshards and not workload.by_hand:
         # accelerate keeps what lies outside the blocks until the backward pass.
         gathered = (weights + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
     replicas = strategy.config.get("dp_replicate_size", 1)
-    sharding = {
-        "method": method,
+    how = {
+        "method": formula,
         "replicas": replicas,
         "reshard_after_forward": strategy.reshards,
         "kept": kept_bytes(step, strategy) / weights,
@@ -189,8 +189,8 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,
     }
-    gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
-    if method == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
+    gathers, *others = messages_of(how, strategy.world_size, strategy.accumulation)
+    if formula == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
         # HYBRID_SHARD: a copy lies in one node, whose ranks add up each shard in a ring of its own over the copies.
         scattered, added = others
         return gathers * gathered + scattered * gradients, added * strategy.world_size // replicas * gradients
@@ -200,7 +200,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step with offload: in all, and of that into or out of memory that is not pinned."""
-    if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
+    if strategy.sharding.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
     moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
     return sum(moved), moved.to_gpu_pageable if strategy.offload.pinned else sum(moved)
@@ -212,7 +212,7 @@ def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, 
     return {
         "jobs": not workload.by_hand,
         "by_hand": workload.by_hand,
-        "deepspeed": strategy.method.startswith("zero"),
+        "deepspeed": strategy.sharding.startswith("zero"),
         "compilations": workload.compiles,
         "offloaded": billions * strategy.offload.share,
         "saved": billions * workload.saves,

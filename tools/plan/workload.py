@@ -21,7 +21,7 @@ SOCKETS_GB_PER_S = 4.8
 class Strategy:
     """How a step's states lie on the GPUs."""
 
-    method: str  # none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method
+    sharding: str  # none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method
     world_size: int  # ranks
     accumulation: int  # micro-batches per optimizer step
     half: bool  # whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones
@@ -42,9 +42,9 @@ class Strategy:
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the optimizer's states."""
-        if self.method.startswith("fsdp"):
+        if self.sharding.startswith("fsdp"):
             return self.world_size // self.config.get("dp_replicate_size", 1)
-        return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
+        return self.world_size if self.sharding in ("zero1", "zero2", "zero3") else 1
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,19 @@ class Workload:
     evaluations = property(lambda self: max(1, ceil(self.steps / max(1, self.steps_per_epoch))))
 
     # Weights in one piece on one GPU, without a sharding library.
-    plain = property(lambda self: self.strategy.method == "none" and not self.layout)
+    plain = property(lambda self: self.strategy.sharding == "none" and not self.layout)
 
     @property
     def way(self) -> str:
         """What reference runs have in common with a row that they speak for."""
         adapters = "adapters, " * bool(self.shape.get("adapter_rank"))
         weights = "bf16 weights, " * (self.strategy.weight_bytes == 2)
-        return f"{adapters}{weights}{self.strategy.method}{', offload' * self.strategy.offloads}"
+        return f"{adapters}{weights}{self.strategy.sharding}{', offload' * self.strategy.offloads}"
 
     @property
     def family(self) -> str:
         """The sharding library: fsdp, zero, or others."""
-        return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
+        return next((name for name in ("fsdp", "zero") if self.strategy.sharding.startswith(name)), "others")
 
     @property
     def compiles(self) -> bool:

@@ -106,17 +106,17 @@ def of_settings(
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
-    method = _method(settings, config, world_size)
+    sharding = _sharding(settings, config, world_size)
     weight_bytes = 2 if settings.get("weights") == "bf16" else 4
-    in_8_bits = "8bit" in settings.get("optimizer", "") and not method.startswith("zero")
+    in_8_bits = "8bit" in settings.get("optimizer", "") and not sharding.startswith("zero")
     states = {"moment_bytes": 2 if in_8_bits else 2 * weight_bytes, "weight_bytes": weight_bytes}
-    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, **states)
+    strategy = Strategy(sharding, world_size, settings["grad_acc"], precision != "fp32", config, **states)
     checkpointing = settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
         "max_length": settings["max_length"],
-        "engine": "half" if method.startswith(("zero", "fsdp")) else "autocast",
+        "engine": "half" if sharding.startswith(("zero", "fsdp")) else "autocast",
         "precision": precision,
         "gradient_checkpointing": bool(checkpointing),
     }
@@ -174,7 +174,7 @@ def _add_switches(shape: dict[str, Any], settings: Mapping[str, Any], strategy: 
         labelled = switches.pop("logits") == "labelled" and not settings.get("dataset", "").endswith(".txt")
         shape |= switches | {"fast": True, "loss_chunk": settings.get("loss_chunk") or LOSS_CHUNK}
         shape["labelled"] = int(LABELLED_SHARE * rows * length * labelled)
-        if switches["compile"] and strategy.method == "ddp" and strategy.config.get("optimize_ddp", True):
+        if switches["compile"] and strategy.sharding == "ddp" and strategy.config.get("optimize_ddp", True):
             shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     return kernel
 
@@ -204,8 +204,8 @@ def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -
     # FSDP's copies, of which each has other matrices or layers; and as many passes through all layers as a rank's
     # micro-batches through its stage are.
     gpus, copies = layout.dp * layout.row_parts * layout.pp, layout.tp * layout.pp
-    method, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
-    strategy = Strategy(method, gpus, accumulation, True, {"dp_replicate_size": copies})
+    sharding, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
+    strategy = Strategy(sharding, gpus, accumulation, True, {"dp_replicate_size": copies})
     share = 1 if layout.cp > 1 else _BESIDE_FLEX["cudnn"]  # the library's over whole rows; the ring's is slower
     return Workload(layout.shape | model, strategy, nodes, attention_share=share, layout=layout, **about)
 
@@ -216,7 +216,7 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
     return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
 
 
-def _method(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
+def _sharding(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
     if "zero_optimization" in config:
         return f"zero{config['zero_optimization']['stage']}"
     if settings.get("use_fsdp") or config.get("fsdp", bool(config)):

@@ -136,7 +136,7 @@ def test_plain_training_is_first_unless_another_row_is_surely_faster_or_alone_fi
     assert first_choice([prediction(0.99, 9000), prediction(0.85, 5000, method="zero2_offload")]) == 0
     assert first_choice([prediction(2, 9000, method="zero3"), prediction(1, 81_000, method="none")]) == 0
     unmeasured, measured = prediction(0.85, 5000, method="zero2", adapter_rank=8), prediction(1, 5000, adapter_rank=8)
-    run = replace(measured.workload, strategy=replace(measured.workload.strategy, method="fsdp2"))
+    run = replace(measured.workload, strategy=replace(measured.workload.strategy, sharding="fsdp2"))
     assert first_choice([unmeasured, replace(measured, workload=run)]) == 1
 
 
