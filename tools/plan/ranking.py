@@ -64,7 +64,7 @@ def first_choice(options: Sequence[Prediction]) -> int:
 
     One without offload, with plain training on one GPU, in a way that a run of ours took, in this order, unless a row
     without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
-    accumulation the one with the least memory. Where memory is tight also of slower rows that save as large a share.
+    accumulation the one with the least memory. Where memory is tight also of slower rows that save twice that share.
     """
     fastest, ways = min(options, key=lambda one: one.sort_key), constants.load().ways
     kind, least, _ = fastest.sort_key
@@ -84,7 +84,7 @@ def first_choice(options: Sequence[Prediction]) -> int:
         if slower <= 1 + _TIE:
             whole = one.workload.strategy.accumulation <= fastest.workload.strategy.accumulation
             return (whole or fastest.tight) and one.needed_mib <= fastest.needed_mib
-        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower <= fastest.needed_mib
+        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower**2 <= fastest.needed_mib
 
     return options.index(min((one for one in pool if saves(one)), key=lambda one: one.sort_key[2]))
 

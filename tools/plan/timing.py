@@ -91,6 +91,7 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
         "fp32_products": seconds(count("flops", "fp32 product"), "fp32"),
         "attention": seconds(count("flops", "attention"), precision) * workload.attention_share,
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
+        "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
     }
     whole, alone = count("flops", "matrix product"), ("blocks", "outside")
     if shape.get("compile"):
@@ -150,6 +151,7 @@ def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
     gathers = accumulation * (2 if strategy.reshards else 1)
     copied = gathers * (cast + 2 * weights) + 3 * (accumulation - 1) * width * updated["parameters"]
     found = {"fsdp_updates": updated["parameter_tensors"], "gathered_bytes": copied / bandwidth}
+    found["fsdp_tensors"] = step["parameter_tensors"] * gathers
     if not strategy.offload.share:
         return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
     found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
