@@ -1,20 +1,11 @@
 """Tables 1 to 2b: a run of the baseline; Table 1b: of a model that learns."""
 
 from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, figure, runs
-
-
-def of_row(metric: str, _: str) -> Asked:
-    return figure(metric), runs()
-
-
-def of_column(_: str, column: str) -> Asked:
-    return figure(column), runs()
-
+from tools.tables.table import Table, of_row, of_rows, runs
 
 TABLES = {
     "1": Table(of_row),
-    "1b": Table(of_column, runs(model="smollm2-135m", train_examples=500, shared_gpu=NoneOf())),
+    "1b": Table(of_rows({"Value": runs()}), runs(model="smollm2-135m", train_examples=500, shared_gpu=NoneOf())),
     "2": Table(of_row),
     "2b": Table(of_row),
 }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from workshop.record.errors import InputError
-from workshop.settings.settings import Kind, Settings, boolean, positive, real, setting
+from workshop.settings.settings import Format, Settings, boolean, positive, real, setting
 
 MODEL_NAME = "simple-gpt"
 
@@ -44,7 +44,7 @@ class GPTSettings(Settings):
 class CustomSettings(GPTSettings):
     """Settings of this chapter's runs: FSDP or not, and the fabric check."""
 
-    model_name: str = setting(Kind(_model_name, f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, …"), MODEL_NAME)
+    model_name: str = setting(Format(_model_name, f"{MODEL_NAME}, with its sizes in VOCAB_SIZE, …"), MODEL_NAME)
     use_fsdp: bool = setting(boolean)
 
     fabric_min_gb_per_s: float = setting(real)  # all-reduce bus bandwidth below which a job does not start

@@ -1,32 +1,25 @@
 """Tables 13 to 16: a model of one's own on one GPU, on several, and made larger with their number."""
 
-from tools.tables.table import Asked, Table, count, figure, runs
+from tools.logs.run import Where
+from tools.tables.table import Table, count, of_row, of_rows, runs
 
 RULES = {"Published rule": runs(config="published"), "Constant work": runs(config="constant")}
 ONE_SIZE = runs(config=None)
 
 
-def of_row(metric: str, _: str) -> Asked:
-    return figure(metric), runs()
+def one_node(setup: str) -> Where:
+    return count(setup.removeprefix("Single node, "))
 
 
-def one_node(setup: str, column: str) -> Asked:
-    return figure(column), runs(nodes=1) | count(setup.removeprefix("Single node, "))
-
-
-def by_nodes(setup: str, column: str) -> Asked:
-    return figure(column), count(setup)
-
-
-def by_rule(rule: str, gpus: str, column: str) -> Asked:
-    return figure(column), RULES[rule] | count(gpus)
+def by_rule(rule: str, gpus: str) -> Where:
+    return RULES[rule] | count(gpus)
 
 
 TABLES = {
     "13": Table(of_row, ONE_SIZE | runs(world_size=1, use_fsdp=False)),
-    "14": Table(one_node, ONE_SIZE | runs(nodes=1, use_fsdp=True)),
-    "15": Table(by_nodes, ONE_SIZE | runs(gpus_per_node=1, use_fsdp=True)),
-    "16": Table(by_rule),
+    "14": Table(of_rows(one_node), ONE_SIZE | runs(nodes=1, use_fsdp=True)),
+    "15": Table(of_rows(count), ONE_SIZE | runs(gpus_per_node=1, use_fsdp=True)),
+    "16": Table(of_rows(by_rule), label_columns=2),
 }
 FOUR_GPUS = "Published rule / 4 GPUs; Constant work / 4 GPUs"
 PREDICTIONS = {

@@ -1,6 +1,6 @@
 """Tables 5 to 8: DeepSpeed on several GPUs and nodes, BLOOM-1b7."""
 
-from tools.tables.table import Asked, Table, count, figure, runs, zero
+from tools.tables.table import Asked, Table, count, figure, runs, strategy
 
 MODEL = runs(model="bloom-1b7")
 TWO_GPUS = MODEL | runs(nodes=1, world_size=2)
@@ -11,14 +11,14 @@ def scaling(metric: str, column: str) -> Asked:
 
 
 def by_stage(metric: str, column: str) -> Asked:
-    return figure(metric), zero(column)
+    return figure(metric), strategy(column)
 
 
 def trade_off(stage: str, column: str) -> Asked:
     """A column is of the stage without offload, of it with offload, or a comparison of both."""
     if ", offload" in column:
-        return figure(column.replace(", offload", "")), zero(f"{stage} + offload")
-    return figure(column.replace(", no offload", "")), zero(stage)
+        return figure(column.replace(", offload", "")), strategy(f"{stage} + offload")
+    return figure(column.replace(", no offload", "")), strategy(stage)
 
 
 TABLES = {

@@ -1,34 +1,28 @@
 """Tables 3 to 4d: what DeepSpeed's stages and offload cost on one GPU."""
 
-from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, batch, figure, runs, zero
+from tools.logs.run import NoneOf, Where
+from tools.tables.table import Table, config_and_batch, of_rows, runs, strategy
 
-PINNED = {"pin_memory true": "zero2_offload", "pin_memory false": "zero2_offload_unpinned"}
+PINNED = {
+    "pin_memory true": runs(config="zero2_offload"),
+    "pin_memory false": runs(config="zero2_offload_unpinned"),
+}
 SMALL = runs(model="bloom-560m", train_examples=500)
 
 
-def pinned(setting: str, column: str) -> Asked:
-    return figure(column), runs(config=PINNED[setting])
-
-
-def model_and_stage(model_and_data: str, config: str, column: str) -> Asked:
+def model_and_stage(model_and_data: str, config: str) -> Where:
     """Of `BLOOM-3b, 10,000`: the model, and on how many examples."""
     model, examples = model_and_data.split(", ")
-    where = runs(model=model.lower(), train_examples=int(examples.replace(",", "")))
-    return figure(column), where | zero(config)
-
-
-def config_and_batch(config: str, sizes: str, column: str) -> Asked:
-    return figure(column), zero(config) | batch(sizes)
+    return runs(model=model.lower(), train_examples=int(examples.replace(",", ""))) | strategy(config)
 
 
 # Tables 3 and 4 are not about the large micro-batches of Tables 4d and 9b; a smaller GPU may ask for another than ours.
 TABLES = {
-    "3": Table(pinned, SMALL | runs(batch_size=NoneOf([16]))),
-    "4": Table(model_and_stage, runs(batch_size=NoneOf([16, 24]))),
-    "4b": Table(config_and_batch, SMALL),
-    "4c": Table(config_and_batch, SMALL | runs(timed=True)),
-    "4d": Table(config_and_batch, SMALL),
+    "3": Table(of_rows(PINNED), SMALL | runs(batch_size=NoneOf([16]))),
+    "4": Table(of_rows(model_and_stage), runs(batch_size=NoneOf([16, 24])), label_columns=2),
+    "4b": Table(of_rows(config_and_batch), SMALL, label_columns=2),
+    "4c": Table(of_rows(config_and_batch), SMALL | runs(timed=True), label_columns=2),
+    "4d": Table(of_rows(config_and_batch), SMALL, label_columns=2),
 }
 ROWS = "; ".join(f"{stage} / 4 x 4, fp16" for stage in ("Stage 0", "Stage 2", "Stage 2 + offload"))
 PREDICTIONS = {

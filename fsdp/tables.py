@@ -1,42 +1,24 @@
 """Tables 10 to 12: FSDP's strategies, and how they scale."""
 
 from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, count, figure, runs
+from tools.tables.table import Asked, Table, count, figure, of_rows, runs, strategy
 
-STRATEGIES = {
-    "DDP": runs(method="ddp"),
-    "FULL_SHARD": runs(config="full_shard"),
-    "FULL_SHARD + offload": runs(config="full_shard_offload"),
-    "FULL_SHARD + checkpointing": runs(config="full_shard_checkpointing"),
-    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
-    "SHARD_GRAD_OP + offload": runs(config="shard_grad_op_offload"),
-    "HYBRID_SHARD": runs(config="hybrid_shard"),
-    "HYBRID_SHARD + offload": runs(config="hybrid_shard_offload"),
-}
 BATCHES = {", 4 x 4": runs(batch_size=4, grad_acc=4), ", 16 x 1": runs(batch_size=16, grad_acc=1)}
 # Table 10b's 16 examples per GPU and step are in no other table.
 OTHER_BATCHES = runs(examples_per_gpu_step=NoneOf([16]))
 
 
-def strategy(label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[label]
-
-
 def gap(label: str, column: str) -> Asked:
     """`Peak allocated, 4 x 4 (MiB)` is that of four micro-batches of four examples."""
     sizes = next((sizes for sizes in BATCHES if sizes in column), "")
-    return figure(column.replace(sizes, "")), STRATEGIES[label] | BATCHES.get(sizes, {})
-
-
-def scaling(label: str, column: str) -> Asked:
-    return figure(column), count(label)
+    return figure(column.replace(sizes, "")), strategy(label) | BATCHES.get(sizes, {})
 
 
 TABLES = {
-    "10": Table(strategy, OTHER_BATCHES | runs(nodes=1, world_size=4)),
+    "10": Table(of_rows(strategy), OTHER_BATCHES | runs(nodes=1, world_size=4)),
     "10b": Table(gap, runs(nodes=1, world_size=4, precision="fp16")),
-    "11": Table(scaling, OTHER_BATCHES | runs(config="full_shard", nodes=1)),
-    "12": Table(scaling, OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
+    "11": Table(of_rows(count), OTHER_BATCHES | runs(config="full_shard", nodes=1)),
+    "12": Table(of_rows(count), OTHER_BATCHES | runs(config="full_shard", gpus_per_node=1)),
 }
 PREDICTIONS = {
     "1": ["10b | DDP; FULL_SHARD | States (MiB)"],

@@ -19,7 +19,6 @@ RUN_ELSEWHERE = (
     r"python -m workshop\.kernels\.operators|sbatch .*make operators",  # tests/workshop/kernels/test_operators.py
     r"sbatch .*tools doctor",  # tests/tools/commands/test_doctor_command.py: here, not in a job
     r"python -m workshop\.settings",  # tests/workshop/test_settings.py
-    r"python -m workshop\.measure\.offload_lower_bound",  # tests/workshop/measure
     r"python -m tests\.planner_questions",  # a benchmark: ten minutes
     r"bash instructor/rehearse\.sh",  # tests/test_tiny_profile.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine

@@ -8,7 +8,7 @@ import pytest
 
 from tests.launching import PATH, REPO, run, tiny_profile
 from tests.tools.conftest import write_run
-from tools.submit.submissions import read
+from tools.submit.submissions import read_list
 from workshop.record.exercises import exercises_with
 from workshop.settings.env_file import sourced
 
@@ -26,7 +26,7 @@ MOST = {
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: str(path.relative_to(REPO)))
 def test_every_line_is_tiny(path: Path) -> None:
     known: dict[tuple, dict[str, str]] = {}  # lines differ in little: bash is asked once for the same settings
-    for line in read(path, TINY):
+    for line in read_list(path, TINY):
         key = (line.exercise, *sorted(line.settings.items()))
         variables = {"NNODES": "1", "NPROC_PER_NODE": "1", "REPO": str(REPO)} | TINY | line.settings
         found = known.get(key) or known.setdefault(key, sourced(line.exercise / "env_vars.sh", variables))
@@ -45,7 +45,7 @@ def test_every_line_is_tiny(path: Path) -> None:
 def test_completed_runs_are_filled_checked_and_plotted_and_a_failed_one_is_named(tmp_path: Path, state: str) -> None:
     """A participant's own runs are not touched."""
     logs = tmp_path / "done"
-    (line,) = read(REPO / "baseline/tiny.txt", TINY)
+    (line,) = read_list(REPO / "baseline/tiny.txt", TINY)
     write_run(logs, "j1", {"submission": line.text, "state": state, "model": {"name": "tiny", "hidden_size": 64}})
     mine = {"PATH": PATH, "LOGS": str(logs), "LOG_DIR": str(tmp_path / "mine"), "HOME": os.environ.get("HOME", "/")}
     options = ["--local"] if state == "completed" else ["--local", "--match", "no line of it"]
@@ -64,4 +64,4 @@ def test_every_exercise_has_tiny_runs_and_a_demo() -> None:
     assert {path.stem for path in (REPO / "instructor/demos").glob("*.md")} == taught
     named = re.findall(r"\]\(([\w/-]+)/README\.md\)", (REPO / "README.md").read_text())  # as the script finds them
     assert {Path(name).name for name in named} >= taught
-    assert all(line.tiny for folder in exercises_with("tiny.txt") for line in read(folder / "tiny.txt", TINY))
+    assert all(line.tiny for folder in exercises_with("tiny.txt") for line in read_list(folder / "tiny.txt", TINY))

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from tools.errors import InputError, NoRunsError, failed_file, no_package
+from workshop.record.exercises import REPO
 from workshop.record.printable import one_line, printable
 
-_ROOT = Path(__file__).resolve().parents[1]
 _EXIT_CODES = """exit codes:
   0  done
   1  check: a wrong cell, none filled in, or what cannot be checked; report --check: a generated block
@@ -73,10 +73,10 @@ def _check_clone() -> None:
         InputError: the current folder is in another clone.
     """
     here = Path.cwd()
-    clone = next((folder for folder in (here, *here.parents) if (folder / "workshop" / "launch.sh").is_file()), _ROOT)
+    clone = next((folder for folder in (here, *here.parents) if (folder / "workshop" / "launch.sh").is_file()), REPO)
     its_tools = clone / "tools" / "__main__.py"
     if its_tools.is_file() and not its_tools.samefile(__file__):
-        raise InputError(f"this folder is in the clone {clone}, but these tools are those of {_ROOT}: cd {clone}")
+        raise InputError(f"this folder is in the clone {clone}, but these tools are those of {REPO}: cd {clone}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments = parser(named or _COMMANDS).parse_args(words[:cut], after)
         _check_clone()
         with contextlib.redirect_stdout(_Harmless(sys.stdout)):
-            return _module(arguments.command).run(arguments)
+            return _module(arguments.command).main(arguments)
     except ModuleNotFoundError as missing:  # not in this Python
         if not (text := no_package(missing.name)):
             raise

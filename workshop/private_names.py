@@ -12,17 +12,11 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: F401  (for those who import it from here)
-from torch.utils._pytree import tree_leaves  # noqa: F401
-
-if TYPE_CHECKING:  # seconds to import, for a launcher that compiles operators
-    from datasets import Dataset
-    from transformers import Trainer
 
 # torch
 
@@ -88,15 +82,15 @@ def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
     torch.nn.Linear._save_to_state_dict(layer, *state)
 
 
-# Transformers and datasets
+# Transformers and datasets, whose import takes a launcher that compiles operators seconds
 
 
-def save_states_by(trainer: "Trainer", save: Callable[[str], None]) -> None:
+def save_states_by(trainer: Any, save: Callable[[str], None]) -> None:
     """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
     trainer._save_optimizer_and_scheduler = save
 
 
-def save_in(trainer: "Trainer", folder: Path) -> None:
+def save_in(trainer: Any, folder: Path) -> None:
     """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
     save = trainer._save_checkpoint
 
@@ -111,7 +105,7 @@ def save_in(trainer: "Trainer", folder: Path) -> None:
     trainer._save_checkpoint = save_there
 
 
-def fingerprint(rows: "Dataset") -> str:
+def fingerprint(rows: Any) -> str:
     return rows._fingerprint
 
 

@@ -1,41 +1,30 @@
 """Tables 21 to 21e: what a step communicates, and an optimizer of whole matrices."""
 
-from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, figure, runs, zero
+from tools.logs.run import NoneOf, Where
+from tools.tables.table import Table, of_rows, runs, strategy
 
-STRATEGIES = {
-    "DDP": runs(method="ddp"),
-    **{name: zero(name) for name in ("ZeRO-1", "ZeRO-2", "ZeRO-2, textbook", "ZeRO-3", "ZeRO-3, textbook")},
-    "FULL_SHARD": runs(config="full_shard"),
-    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
-    "HYBRID_SHARD": runs(config="hybrid_shard"),
-}
 OPTIMIZERS = {"AdamW": runs(optimizer="adamw_torch_fused"), "Muon": runs(optimizer="muon")}
 WITHOUT_MUON = runs(optimizer=NoneOf(["muon"]))
 
 
-def strategy(label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[label]
-
-
-def with_optimizer(label: str, column: str) -> Asked:
+def with_optimizer(label: str) -> Where:
     """`DDP, Muon`."""
     name, optimizer = label.split(", ")
-    return figure(column), STRATEGIES[name] | OPTIMIZERS[optimizer]
+    return strategy(name) | OPTIMIZERS[optimizer]
 
 
-def at_rate(label: str, column: str) -> Asked:
+def at_rate(label: str) -> Where:
     """`Muon, 2e-4`."""
     optimizer, rate = label.split(", ")
-    return figure(column), OPTIMIZERS[optimizer] | runs(learning_rate=float(rate))
+    return OPTIMIZERS[optimizer] | runs(learning_rate=float(rate))
 
 
 TABLES = {
-    "21": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
-    "21b": Table(strategy, WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
-    "21c": Table(strategy, WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
-    "21d": Table(with_optimizer, runs(model="simple-gpt", world_size=2, grad_acc=1)),
-    "21e": Table(at_rate, runs(model="smollm2-135m", world_size=2)),
+    "21": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=4, grad_acc=1)),
+    "21b": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=2, grad_acc=1)),
+    "21c": Table(of_rows(strategy), WITHOUT_MUON | runs(world_size=4, grad_acc=4)),
+    "21d": Table(of_rows(with_optimizer), runs(model="simple-gpt", world_size=2, grad_acc=1)),
+    "21e": Table(of_rows(at_rate), runs(model="smollm2-135m", world_size=2)),
 }
 PREDICTIONS = {
     "1": ["21 | DDP; FULL_SHARD | Sent per rank (MiB)", "21c | DDP; FULL_SHARD | Sent per rank (MiB)"],

@@ -14,7 +14,7 @@ from workshop.record.exercises import Start
 from workshop.record.printable import counted
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import model_file
-from workshop.settings.settings import Kind, boolean, choice, count, setting
+from workshop.settings.settings import Format, boolean, choice, count, setting
 
 # Settings that one script reads; first the number of ranks that share something.
 SETTINGS_OF = {
@@ -34,7 +34,7 @@ def _model_name(text: str) -> str:
 class DimensionSettings(ByHandSettings):
     """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
 
-    model_name: str = setting(Kind(_model_name), MODEL_NAME)
+    model_name: str = setting(Format(_model_name), MODEL_NAME)
     dimension: str = setting(choice(*SETTINGS_OF), "tp")  # the script that runs
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices

@@ -18,10 +18,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
 
 from custom_model.settings import MODEL_NAME
-from workshop.data.encoding import IGNORE, PaddingCollator
+from workshop.data.encoding import IGNORE, Encoded, PaddingCollator
 from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
-from workshop.kernels.fast_models.packing import Row
 from workshop.record.errors import InputError
 from workshop.record.exercises import Start
 from workshop.training.models import model_config
@@ -33,7 +32,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
     Args: loss_sum: changes a model, and returns the sum of its loss over the targets of a batch.
     """
 
-    def change(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+    def change(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
         batch = PaddingCollator(0, ROW)(examples)
         return loss_sum(model, batch) / (next_tokens(batch["labels"]) != IGNORE).sum()
 

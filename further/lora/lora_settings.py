@@ -22,9 +22,9 @@ class LoraSettings(LadderSettings):
         if self.method == "qlora" and self.float8 != "none":
             raise InputError(f"METHOD=qlora and FLOAT8={self.float8}: the weights have 4 bits; expected FLOAT8=none")
 
-    def check_with(self, found: Configuration) -> None:
-        super().check_with(found)
-        if found.is_deepspeed and self.method != "full" and not self.bf16:
+    def check_with(self, configuration: Configuration) -> None:
+        super().check_with(configuration)
+        if configuration.is_deepspeed and self.method != "full" and not self.bf16:
             raise InputError(
                 f"METHOD={self.method} and BF16=false: {self.config} is DeepSpeed's, which would change the type of "
                 "the frozen weights; expected BF16=true FP16=false"

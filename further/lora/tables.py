@@ -1,7 +1,7 @@
 """Tables 27 to 27d: what adapters save and what they learn."""
 
-from tools.logs.run import NoneOf
-from tools.tables.table import Asked, Table, figure, runs
+from tools.logs.run import NoneOf, Where
+from tools.tables.table import Table, of_rows, runs
 
 METHODS = {
     "full": runs(adapters="full"),
@@ -15,27 +15,26 @@ METHODS = {
     "Unsloth's LoRA 8": runs(rung="peer_unsloth_lora"),
 }
 BOTH = ["lora", "speed-ladder"]
+TEXTS = ["Document masking"]
 
 
-def method(label: str, column: str) -> Asked | None:
-    return None if column == "Examples apart" else (figure(column), METHODS[label])
-
-
-def model_and_method(label: str, column: str) -> Asked | None:
+def model_and_method(label: str) -> Where:
     """`bloom-560m, LoRA 8`."""
     model, _, name = label.partition(", ")
-    return None if column == "Examples apart" else (figure(column), runs(model=model) | METHODS[name])
+    return runs(model=model) | METHODS[name]
 
 
 TABLES = {
-    "27": Table(model_and_method, runs(world_size=1, rung="1_bf16", max_steps=20, grad_acc=1), BOTH),
-    "27b": Table(method, runs(world_size=1, model="harbour-base", rung="1_bf16", train_examples=6400)),
+    "27": Table(of_rows(model_and_method, TEXTS), runs(world_size=1, rung="1_bf16", max_steps=20, grad_acc=1), BOTH),
+    "27b": Table(of_rows(METHODS, TEXTS), runs(world_size=1, model="harbour-base", rung="1_bf16", train_examples=6400)),
     "27c": Table(
-        model_and_method,
+        of_rows(model_and_method, TEXTS),
         runs(world_size=1, rung=NoneOf(["1_bf16"]), max_length=512, batch_size=NoneOf([16])),
         BOTH,
     ),
-    "27d": Table(method, runs(world_size=1, model="llama-3.2-1b", max_length=512, batch_size=64), BOTH),
+    "27d": Table(
+        of_rows(METHODS, TEXTS), runs(world_size=1, model="llama-3.2-1b", max_length=512, batch_size=64), BOTH
+    ),
 }
 ROWS = "bloom-560m, full; bloom-560m, LoRA 8; bloom-560m, QLoRA 8"
 PREDICTIONS = {

@@ -61,7 +61,7 @@ def main() -> None:
         fast_models.use_residual_dtype(blocks_of(model), settings.stream)
         fast_models.use_float8(blocks_of(model), settings.float8)  # or "none"; near the same function
     if settings.method == "qlora":
-        from workshop.training.four_bits import quantize_blocks  # needs bitsandbytes, which the other methods do not
+        from four_bits import quantize_blocks  # needs bitsandbytes, which the other methods do not
 
         quantize_blocks(model, compute_dtype=torch.bfloat16 if settings.bf16 else torch.float32)
     if settings.method != "full":

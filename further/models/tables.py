@@ -2,9 +2,9 @@
 
 import re
 
-from tools.logs.run import NoneOf
+from tools.logs.run import NoneOf, Where
 from tools.tables.comparisons import RUNGS
-from tools.tables.table import Asked, Table, figure, runs
+from tools.tables.table import Table, of_rows, runs
 
 RECIPES = RUNGS | {
     "TRL, wrapped": "peer_trl_packed",
@@ -14,7 +14,7 @@ RECIPES = RUNGS | {
     "TRL, bfd by flash-attn-4": "peer_trl_fa4",
     "Unsloth, bfd, weights in bf16": "peer_unsloth",
 }
-TEXTS = ("Published, per GPU", "Examples apart", "Logits computed")
+TEXTS = ("Published, per GPU", "Document masking", "Logits computed")
 LADDER = ["speed-ladder"]
 FULL = runs(nodes=1, max_steps=NoneOf([300]))
 # DDP's configurations on one GPU are no repeats of a row.
@@ -22,24 +22,24 @@ ONE_GPU = FULL | runs(world_size=1, config=NoneOf(["ddp", "ddp_whole_blocks"]))
 TWO_GPUS = FULL | runs(method="fsdp2", world_size=2)
 
 
-def recipe(label: str, column: str) -> Asked | None:
+def recipe(label: str) -> Where:
     """`llama-2-7b, variant: float8, 4,096 tokens` or `llama-3.2-1b, 11 labelled, seed 42`."""
     model, name, length, seed = re.fullmatch(r"([^,]+), (.+?)(?:, ([\d,]+) tokens)?(?:, seed (\d+))?", label).groups()
     where = runs(model=model, rung=RECIPES[name])
     where |= runs(max_length=int(length.replace(",", ""))) if length else {}
     where |= runs(seed=int(seed)) if seed else {}
-    return None if column in TEXTS else (figure(column), where)
+    return where
 
 
 TABLES = {
-    "23": Table(recipe, ONE_GPU | runs(max_length=512), LADDER),
-    "23d": Table(recipe, TWO_GPUS | runs(max_length=512), LADDER),
-    "23e": Table(recipe, TWO_GPUS, LADDER),
-    "23f": Table(recipe, ONE_GPU, LADDER),
-    "23h": Table(recipe, ONE_GPU | runs(max_length=1024), LADDER),
-    "23i": Table(recipe, ONE_GPU | runs(max_length=512), LADDER),
-    "23j": Table(recipe, ONE_GPU | runs(max_length=512, batch_size=64), LADDER),
-    "24b": Table(recipe, runs(world_size=1, max_steps=300), LADDER),
-    "24c": Table(recipe, TWO_GPUS | runs(max_length=512), LADDER),
-    "24d": Table(recipe, ONE_GPU | runs(max_length=4096, batch_size=2), LADDER),
+    "23": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512), LADDER),
+    "23d": Table(of_rows(recipe, TEXTS), TWO_GPUS | runs(max_length=512), LADDER),
+    "23e": Table(of_rows(recipe, TEXTS), TWO_GPUS, LADDER),
+    "23f": Table(of_rows(recipe, TEXTS), ONE_GPU, LADDER),
+    "23h": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=1024), LADDER),
+    "23i": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512), LADDER),
+    "23j": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512, batch_size=64), LADDER),
+    "24b": Table(of_rows(recipe, TEXTS), runs(world_size=1, max_steps=300), LADDER),
+    "24c": Table(of_rows(recipe, TEXTS), TWO_GPUS | runs(max_length=512), LADDER),
+    "24d": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=4096, batch_size=2), LADDER),
 }

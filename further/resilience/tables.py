@@ -1,6 +1,7 @@
 """Tables 22 to 22c: what goes wrong, and what a save costs."""
 
-from tools.tables.table import Asked, Table, figure, runs, zero
+from tools.logs.run import Where
+from tools.tables.table import Table, of_rows, runs, strategy
 
 FAULTS = {
     "none": "none",
@@ -19,31 +20,28 @@ FAULTS = {
     "code edited while queued": "code_edited",
 }
 STATES = {"gathered": "full_shard", "sharded": "full_shard_sharded_state", "asynchronous": "full_shard_async"}
-STRATEGIES = {
-    "DDP": runs(method="ddp"),
-    "ZeRO-2": zero("ZeRO-2"),
-    "FULL_SHARD": runs(config="full_shard"),
-    "asynchronous, 2": runs(config=STATES["asynchronous"], world_size=2),
-}
 
 
-def fault(label: str, column: str) -> Asked:
-    return figure(column), runs(fault=FAULTS[label])
+def fault(label: str) -> Where:
+    return runs(fault=FAULTS[label])
 
 
-def strategy_and_fault(strategy: str, label: str, column: str) -> Asked:
-    return figure(column), STRATEGIES[strategy] | runs(fault=FAULTS[label])
+def strategy_and_fault(label: str, what: str) -> Where:
+    """A state is named with its number of GPUs: `asynchronous, 2`."""
+    state, _, gpus = label.partition(", ")
+    where = runs(config=STATES[state], world_size=int(gpus)) if gpus else strategy(label)
+    return where | fault(what)
 
 
-def save(label: str, column: str) -> Asked:
+def save(label: str) -> Where:
     """`llama-3.2-1b, gathered, 2`: the model, how its states are written, the number of GPUs."""
     model, states, gpus = label.split(", ")
-    return figure(column), runs(config=STATES[states], model=model, world_size=int(gpus))
+    return runs(config=STATES[states], model=model, world_size=int(gpus))
 
 
 TABLES = {
-    "22": Table(fault, runs(config="ddp")),
-    "22b": Table(strategy_and_fault, runs(model="bloom-560m", nodes=1, world_size=2)),
-    "22c": Table(save, runs(fault="none", nodes=1)),
+    "22": Table(of_rows(fault), runs(config="ddp")),
+    "22b": Table(of_rows(strategy_and_fault), runs(model="bloom-560m", nodes=1, world_size=2), label_columns=2),
+    "22c": Table(of_rows(save), runs(fault="none", nodes=1)),
 }
 PREDICTIONS = {"1": ["22 | rank killed | Steps lost"], "2": ["22 | preemption | Steps lost"]}

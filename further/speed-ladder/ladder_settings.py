@@ -68,8 +68,8 @@ class LadderSettings(Settings):
                 "peers_torchrun.slurm for a peer, another launcher for the other rungs"
             )
 
-    def check_with(self, found: Configuration) -> None:
-        config = found.values
+    def check_with(self, configuration: Configuration) -> None:
+        config = configuration.values
         if self.cuda_graph:
             why = "its collectives and hooks are not part of a graph"
             raise InputError(f"CUDA_GRAPH=true: {self.config} shards or copies the model, and {why}; expected one GPU")

@@ -4,14 +4,13 @@ import re
 
 from tools.logs.run import NoneOf, Where
 from tools.tables.comparisons import RUNGS
-from tools.tables.table import Asked, Table, batch, figure, runs, zero
+from tools.tables.table import Table, batch, of_rows, runs, strategy
 
 LADDER = [label for label in RUNGS if label[0].isdigit()]
 PEERS = {"TRL, bfd by FlexAttention": "peer_trl_exact", "TRL, wrapped": "peer_trl_packed"}
 METHODS = {
     "One GPU": runs(exercise="speed-ladder", world_size=1),
-    "DDP": runs(method="ddp"),
-    **{name: zero(name) for name in ("ZeRO-1", "ZeRO-2", "ZeRO-3")},
+    **{name: strategy(name) for name in ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")},
     "FSDP2": runs(method="fsdp2"),
 }
 COMPILED = {
@@ -19,15 +18,13 @@ COMPILED = {
     "DeepCompile": runs(config="zero3_deepcompile"),
     "FSDP2": runs(method="fsdp2"),
 }
-LEARNING = {
-    "DDP": runs(method="ddp"),
+FAULTS = {
     "FULL_SHARD": runs(config="full_shard", exercise="fsdp"),
-    "SHARD_GRAD_OP": runs(config="shard_grad_op"),
-    "FULL_SHARD + offload": runs(config="full_shard_offload"),
     "FULL_SHARD, a rank killed": runs(method="fsdp2", fault="rank_killed"),
     "FULL_SHARD, preempted": runs(method="fsdp2", fault="preemption"),
-    **{name: zero(name) for name in ("ZeRO-0", "ZeRO-1", "ZeRO-2", "ZeRO-3", "ZeRO-3 + offload")},
 }
+
+MOMENTS = {"": "adamw_torch_fused", "8-bit moments": "adamw_torch_8bit"}  # of a row's optimizer
 
 BLOOM = runs(model="bloom-560m", world_size=1)
 SMOLLM = runs(model="smollm2-135m", world_size=1)
@@ -39,7 +36,7 @@ SEVERAL = ["fsdp", "deepspeed-multi-gpu", "speed-ladder"]
 LEARNERS = ["baseline", "speed-ladder", "lora"]
 
 
-def runs_of(label: str) -> Where:
+def recipe(label: str) -> Where:
     """The runs of a row such as `12 documents, 64 rows, 5e-4`, `baseline, 16 x 11, bf16, 5e-5` or `LoRA 8, 2e-4`."""
     name, rate = re.fullmatch(r"(.+?)(?:, ([\d.]+e-\d))?", label).groups()
     at_rate = runs(learning_rate=float(rate)) if rate else {}
@@ -47,7 +44,7 @@ def runs_of(label: str) -> Where:
     sizes = (runs(batch_size=int(rows)) if rows else {}) | at_rate
     if name.startswith("baseline, "):
         sizes_and_precision, _, pure = name.removeprefix("baseline, ").partition(", weights in ")
-        weights = runs(weights="bf16") if pure else {}
+        weights = runs(weights="bf16", optimizer=MOMENTS[pure.partition(", ")[2]]) if pure else {}
         return runs(exercise="baseline") | batch(sizes_and_precision) | weights | sizes
     if name.startswith(("LoRA ", "QLoRA ")):
         adapters, rank = name.lower().split()
@@ -59,43 +56,38 @@ def runs_of(label: str) -> Where:
     return runs(rung=(RUNGS | PEERS)[name]) | sizes
 
 
-def recipe(label: str, column: str) -> Asked | None:
-    return None if column in ("Examples apart", "Logits computed") else (figure(column), runs_of(label))
-
-
-def of_model(label: str, column: str) -> Asked:
+def of_model(label: str) -> Where:
     """`llama-3.2-1b, 12 documents`."""
     model, rung = label.split(", ")
-    return figure(column), runs(model=model, rung=RUNGS[rung])
+    return runs(model=model, rung=RUNGS[rung])
 
 
-def method(label: str, column: str) -> Asked:
-    return figure(column), METHODS[label]
-
-
-def compiled(label: str, column: str) -> Asked:
+def compiled(label: str) -> Where:
     """`2 x DeepCompile`: on two GPUs."""
     gpus, name = label.split(" x ")
-    return figure(column), COMPILED[name] | runs(world_size=int(gpus))
+    return COMPILED[name] | runs(world_size=int(gpus))
 
 
-def learning(label: str, column: str) -> Asked:
-    return figure(column), LEARNING[label]
+def learning(label: str) -> Where:
+    return FAULTS.get(label) or strategy(label)
 
 
+RECIPES = of_rows(recipe, texts=["Document masking", "Logits computed"])
 TABLES = {
-    "18": Table(recipe, BLOOM),
-    "18c": Table(recipe, BLOOM),
-    "18e": Table(recipe, BLOOM | runs(batch_size=64)),
-    "18f": Table(of_model, runs(world_size=1, profiled=False)),
-    "19": Table(method, TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
-    "19b": Table(method, TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
+    "18": Table(RECIPES, BLOOM),
+    "18c": Table(RECIPES, BLOOM),
+    "18e": Table(RECIPES, BLOOM | runs(batch_size=64)),
+    "18f": Table(of_rows(of_model), runs(world_size=1, profiled=False)),
+    "19": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
+    "19b": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
     # DeepSpeed's own compilation, whatever the number of GPUs.
-    "19c": Table(compiled, runs(rung="variant_sdpa", loss="full", model="llama-3.2-1b", batch_size=16)),
-    "20": Table(method, TOP | runs(model="bloom-7b1", world_size=4), SEVERAL),
-    "28": Table(recipe, TWICE | runs(learning_rate=5e-5), LEARNERS),
-    "28b": Table(recipe, TWICE, LEARNERS),
-    "28c": Table(recipe, TWICE, LEARNERS),
-    "28d": Table(learning, ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
+    "19c": Table(of_rows(compiled), runs(rung="variant_sdpa", loss="full", model="llama-3.2-1b", batch_size=16)),
+    "20": Table(of_rows(METHODS), TOP | runs(model="bloom-7b1", world_size=4), SEVERAL),
+    "28": Table(RECIPES, TWICE | runs(learning_rate=5e-5), LEARNERS),
+    "28b": Table(RECIPES, TWICE, LEARNERS),
+    "28c": Table(RECIPES, TWICE, LEARNERS),
+    "28d": Table(of_rows(learning), ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
 }
-PREDICTIONS = {str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 1)}
+PREDICTIONS = {"1": ["18 | 4 packing; 12 documents | Gain over the textbook"]} | {
+    str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 2)
+}

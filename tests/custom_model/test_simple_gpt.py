@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from custom_model.flops import Shapes
 from custom_model.model import SimpleGPTConfig, SimpleGPTModel
-from tests.launching import REPO, git
+from tests.launching import REPO
 from tools.tables import markdown
 from workshop.settings.configuration import read_rule
 from workshop.settings.env_file import sourced
@@ -77,11 +77,6 @@ def test_K9_vocabulary_is_the_setting_and_the_head_is_tied() -> None:
     model = small(vocab_size=33)
     assert model(torch.tensor([[1]])).logits.shape == (1, 1, 33)
     assert [name for name, parameter in model.named_parameters() if 33 in parameter.shape] == ["token_embedding.weight"]
-
-
-def test_K9_the_model_is_one_file() -> None:
-    texts = [(REPO / name).read_text() for name in git(REPO, "ls-files", "*.py").split()]
-    assert sum(bool(re.search(r"^class SimpleGPTModel\b", text, re.MULTILINE)) for text in texts) == 1
 
 
 @pytest.mark.parametrize(("layers", "sequences"), [(1, 4), (3, 2), (6, 1)])

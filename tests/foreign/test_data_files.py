@@ -109,7 +109,8 @@ UNREAD = {
     "half a character": ({"instruction": "Hi", "output": "\ud83d"}, r"output: found '\\ud83d', half of a character"),
     "key nobody knows": ({"messages": [USER, SAID | {"redacted": 0.0}]}, r"messages\[1\]: redacted: found 0\.0"),
     "text of a training's key": ({"messages": [USER, SAID | {"loss_on": "none"}]}, r"messages\[1\]: loss_on: found"),
-    "yes or no": ({"messages": [USER, SAID | {"supervised": "no"}]}, r"messages\[1\]: supervised: found 'no'"),
+    "yes or no": ({"messages": [USER, SAID | {"supervised": " No"}]}, r"messages\[1\]: supervised: found ' No'"),
+    "weight above 1": ({"messages": [USER, SAID | {"sample_weight": 2}]}, r"messages\[1\]: sample_weight: found 2"),
     "inner key": ({"messages": [USER, SAID | {"meta": {"train": False}}]}, r"messages\[1\]: meta: found"),
     "two systems": ({"system": "A", "messages": [{"role": "system", "content": "B"}, USER, SAID]}, "system: found"),
 }  # fmt: skip
@@ -137,7 +138,8 @@ def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:
 def test_keys_of_turns_that_nothing_reads_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All in one message if they may say what is learnt, in one note if not; IGNORE_KEYS takes them."""
     asked = USER | {"weight": 0, "train": False, "seen": True}
-    turns = [[asked, SAID | {"toxic": False, "model": "m-1", "time_s": 17}], [asked, SAID | {"mask": True, "toxic": 1}]]
+    twice = {"from": "gpt", "value": "Hello."}  # beside role and content
+    turns = [[asked, SAID | twice | {"toxic": False, "model": "m-1"}], [asked, SAID | {"mask": True, "toxic": 1}]]
     file = tmp_path / "a.jsonl"
     file.write_text("\n".join(json.dumps({"messages": some, "toxic": True}) for some in turns))
     with pytest.raises(InputError) as refused:
@@ -148,7 +150,7 @@ def test_keys_of_turns_that_nothing_reads_are_named_once(tmp_path: Path, capsys:
     capsys.readouterr()
     for _ in ("read", "from the cache"):
         assert [shown(row) for row in load_splits(str(file), "mask, toxic")["train"]] == [HI, HI]
-        assert capsys.readouterr().out.count(f"note: {file}: model, time_s: found in turns of an assistant") == 1
+        assert capsys.readouterr().out.count(f"note: {file}: content, model, role: found in turns of an assistant") == 1
 
 
 def test_answers_outside_their_context_are_counted_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tools.tables.repository import ROOT
+from workshop.record.exercises import REPO
 
 RECORD = {
     **{"exercise": "baseline", "experiment": "baseline", "config": None, "command": ["python", "train.py"]},
@@ -92,7 +92,7 @@ def make_readme(tmp_path: Path):
     def make(text: str) -> Path:
         (tmp_path / "baseline").mkdir(exist_ok=True)
         (tmp_path / "baseline/README.md").write_text(text)
-        shutil.copy(ROOT / "baseline/tables.py", tmp_path / "baseline")
+        shutil.copy(REPO / "baseline/tables.py", tmp_path / "baseline")
         return tmp_path / "baseline/README.md"
 
     return make

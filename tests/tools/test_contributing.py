@@ -12,7 +12,7 @@ def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> N
     for folder in ("tools", "workshop/record", "workshop/settings", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
     figures = (copy / "tools/logs/figures.py").read_text()
-    new = '    Figure("warmup_steps", lambda run: summary(run).get("warmup_steps"), "Warm-up steps"),'
+    new = '    Figure("warmup_steps", lambda run: sources.summary(run).get("warmup_steps"), "Warm-up steps"),'
     (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)

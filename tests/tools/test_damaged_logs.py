@@ -86,7 +86,7 @@ def mutation(drawn: random.Random, sources: dict[str, bytes]) -> tuple[str, byte
 
 def shown(run: Run) -> list[str]:
     assert run.state in SHOWN_STATES and isinstance(run.reason, str)
-    return [figures.shown(run, name) for name in figures.OF_ONE_RUN]
+    return [figures.text_of(run, name) for name in figures.OF_ONE_RUN]
 
 
 def test_mutated_run_costs_only_its_own_figures(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ FILES = ("train.out", "steps.csv", "gpu_memory.csv", "cpu_memory.txt", "nccl.log
 def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> Callable[[], str]:
     """What all commands that read logs print about the folder."""
     monkeypatch.setenv("COLUMNS", "1000")  # watch cuts its lines
+    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
 
     def run() -> str:
         for words in (
@@ -30,9 +31,11 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypat
             ("fill", "baseline"),
             ("watch", "--once", "--recent", "1e6"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),
+            ("page", "--output", str(tmp_path / "page")),
         ):
             assert main([*words, "--logs", str(logs)]) in (0, 2, 3), words
         output = capsys.readouterr()
+        assert len([*(tmp_path / "page/runs").iterdir()]) == len(find_runs(logs)), "also of a damaged run"
         return output.out + output.err
 
     return run
@@ -55,7 +58,7 @@ def test_links_are_not_followed_and_pipes_not_waited_for(make_run, logs: Path, t
     (logs / "baseline" / "r9" / "run.json").symlink_to(outside / "run.json")
     (logs / "latest").symlink_to(whole)  # within the logs: it is in the list already
     text = printed()
-    assert SECRET not in text
+    assert SECRET not in "".join([text, *(page.read_text() for page in (tmp_path / "page").rglob("*.html"))])
     states = {run.folder.name: run.state for run in find_runs(logs)}
     assert states == {"r1": "completed", "r9": "unreadable", "linked": "unreadable"} | dict.fromkeys(
         ("r2", "r3", "r4", "r5"), "failed"
@@ -72,6 +75,9 @@ def test_control_characters_reach_no_terminal(make_run, logs: Path, capsys: pyte
     make_run("r4" + NASTY.replace("/", ""))
     make_run("r5", {"config": NASTY})
     make_run("r6", **{f"gpu_memory-{NASTY.replace('/', '')}.csv": "no log\nat all\n", "steps.csv": NASTY * 3})
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n{},8,8,2.5,1\n"
+    for number, step in enumerate(("nan,0.5", "1,inf")):
+        make_run(f"number{number}", summary={"train_loss": float("nan")}, **{"steps.csv": steps.format(step)})
     (logs / "baseline" / "r7").mkdir()
     (logs / "baseline" / "r7" / "run.json").write_bytes(b'{"exercise": "\xff\x1b[2J", \x00')
     text = printed()

@@ -1,1 +1,1 @@
-"""The commands of `python -m tools`, one module each with `add_arguments(parser)` and `run(arguments) -> exit code`."""
+"""The commands of `python -m tools`, a module each with `add_arguments(parser)` and `main(arguments) -> exit code`."""

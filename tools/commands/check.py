@@ -14,19 +14,18 @@ from tools.commands.fill import fill_all
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
-from tools.logs.figures import OF_ONE_RUN, figure
+from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.plan import choice
 from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
 from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
-from tools.tables.markdown import BY_HAND, TINY_LINE, Table, normalised, read_text, tables_in
-from tools.tables.repository import table_definitions
+from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in
+from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
 _OTHER_MARKS = str.maketrans(",.", ".,")
 _MISSED = 10  # cells in the list of those that most people got wrong
-SHOWN = "fill shows the speed without evaluation and saving, which compares strategies"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=lines)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     runs, files = chosen_runs(arguments), list(dict.fromkeys(arguments.files))
     if len(files) == 1 and arguments.format == "text":
         return _print_file(files[0], runs, arguments)
@@ -156,7 +155,7 @@ def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
             print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
 
 
-def _definition(copy: Table, known: dict[str, Table]) -> Table:
+def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
     """The blank table a copy belongs to, with its columns or some of them.
 
     Raises:
@@ -178,7 +177,7 @@ def _definition(copy: Table, known: dict[str, Table]) -> Table:
     return definition
 
 
-def compare(copy: Table, filled: FilledTable, tolerance: float, marked: bool, runs: list[Run]) -> list[Judgement]:
+def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, runs: list[Run]) -> list[Judgement]:
     """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
 
     Args:
@@ -229,7 +228,7 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found}: the logs have no such run"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    rounding = 0.5 * 10.0**-cell.figure.decimals
+    rounding = 0.5 * 10.0 ** -cell.figure.digits(cell.value)
     allowed = max(abs(cell.value) * tolerance / 100, rounding)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
@@ -249,9 +248,10 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
 def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
     """A run's figure and others that it printed under this name, each with what to say about it."""
     if name in OF_ONE_RUN:
-        yield figure(run, name), f"right for {run.folder}"
+        yield value_of(run, name), f"right for {run.folder}"
     if name in ("samples_per_second", "steps_per_second"):
-        yield figure(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {SHOWN}"
+        shown = "fill shows the speed without evaluation and saving, which compares strategies"
+        yield value_of(run, f"trainer_{name}"), f"the Trainer's train_{name}, over the whole runtime; {shown}"
     if name == "eval_samples_per_second":
         what = f"the speed of one evaluation of {run.folder}; fill shows their mean"
         yield from ((speed, what) for speed in evaluation_speeds(run))

@@ -12,21 +12,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import metadata
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
 from tools.commands.options import above_0
-from tools.errors import InputError
 from tools.logs.runs import default_logs
-from tools.plan.gpus import DEFAULT, GPUS, at_hand
-from tools.plan.predict import Prediction
-from tools.plan.submitted_lines import MUST_DO, prediction_of
-from tools.submit.submissions import Submission, exercise_files, read
-from tools.tables.repository import ROOT
-from workshop.record.exercises import exercises_with
+from tools.submit.submissions import Submission, exercise_files, read_list
+from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
 
@@ -38,8 +32,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    found = findings(sourced(ROOT / "cluster.env", os.environ), arguments)
+def main(arguments: argparse.Namespace) -> int:
+    environment = sourced(REPO / "cluster.env", os.environ)
+    found = {
+        "python": python(environment),
+        "packages": packages(),
+        **with_torch(environment, arguments.names),
+        "slurm": slurm(environment),
+        "time limit": time_limit(environment),
+        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
+        "network": network(environment),
+    }
     for name, one in found.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
     errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
@@ -58,24 +61,11 @@ class Finding(NamedTuple):
 Environment = Mapping[str, str]  # the shell's, with cluster.env
 
 
-def findings(environment: Environment, arguments: argparse.Namespace) -> dict[str, Finding]:
-    """What each check found, by its name."""
-    return {
-        "python": python(environment),
-        "packages": packages(),
-        **with_torch(environment, arguments.names),
-        "slurm": slurm(environment),
-        "time limit": time_limit(environment),
-        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
-        "network": network(environment),
-    }
-
-
 def ask(environment: Environment, *command: str, timeout_s: float = 60) -> tuple[str, str]:
     """A program's output, and why it failed, "" if it did not: such as the last line of its standard error."""
     options = {"capture_output": True, "text": True, "errors": "replace", "timeout": timeout_s}
     try:
-        answer = subprocess.run(command, cwd=ROOT, env=dict(environment), **options)
+        answer = subprocess.run(command, cwd=REPO, env=dict(environment), **options)
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
@@ -94,7 +84,7 @@ def with_torch(environment: Environment, names: Sequence[str]) -> dict[str, Find
 
 def python(environment: Environment) -> Finding:
     """Check that jobs use this Python (activate_python in workshop/launch.sh)."""
-    folder = Path(environment.get("WORKSHOP_VENV") or ROOT / ".venv")
+    folder = Path(environment.get("WORKSHOP_VENV") or REPO / ".venv")
     text = f"{platform.python_version()}, {sys.executable}"
     if "CONDA_SH_PATH" in environment or Path(sys.prefix).resolve() == folder.resolve() or not folder.exists():
         return Finding("ok", text)
@@ -104,7 +94,7 @@ def python(environment: Environment) -> Finding:
 
 def packages() -> Finding:
     """Check for the pinned versions; of 2.13.0+cpu the part before the plus counts."""
-    file, wrong = ROOT / "requirements.txt", []
+    file, wrong = REPO / "requirements.txt", []
     pins = re.findall(r"^([\w.-]+)==([\w.]+)", file.read_text(), re.MULTILINE)
     for name, pin in pins:
         version = next((found.version for found in metadata.distributions(name=name)), "missing")
@@ -126,7 +116,7 @@ def slurm(environment: Environment) -> Finding:
     if failed:
         return Finding("error", failed, "scontrol ping")
     text = ", ".join(partitions.splitlines())
-    paths = [path.relative_to(ROOT) for folder in exercises_with("*.slurm") for path in sorted(folder.glob("*.slurm"))]
+    paths = [path.relative_to(REPO) for folder in exercises_with("*.slurm") for path in sorted(folder.glob("*.slurm"))]
     refused = {str(path): why for path in paths if (why := ask(environment, "sbatch", "--test-only", str(path))[1])}
     if not refused:
         return Finding("ok", f"sbatch would take all {len(paths)} launchers; {text}")
@@ -142,20 +132,13 @@ def time_limit(environment: Environment) -> Finding:
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
     limit_min = min(map(minutes, limits), default=inf)
-    lines = [line for file in exercise_files([]) for line in read(file, {})]
+    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
     asked = dict(asked_minutes(line, environment) for line in lines)
     longer = [f"{name} ({asked_min:.0f} min)" for name, asked_min in asked.items() if asked_min > limit_min]
     if not longer:
         return Finding("ok", "no launcher or line asks for more than the partition allows")
-    planned: dict[str, Prediction] = {}
-    for line in (line for line in lines if line.contains(MUST_DO)):
-        with suppress(InputError):  # an older GPU without bf16
-            if found := prediction_of(line, GPUS[at_hand() or DEFAULT]):
-                planned[line.place] = found
-    place, longest = max(planned.items(), key=lambda one: one[1].ranges["total_runtime_s"].largest)
-    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}; by the planner a "
-    text += f"must-do line takes at most {longest.limit_min} min ({place})"
-    return Finding("warning", text, f"export SBATCH_TIMELIMIT={min(limit_min, longest.limit_min):.0f} in cluster.env")
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}"
+    return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
 
 
 def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:

@@ -4,15 +4,14 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, no_runs, print_csv, same_runs, several
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
 from tools.tables.fill import FilledTable, fill, left_out_lines, sources
-from tools.tables.markdown import Table
-from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.table import blank_tables, form_tables, titles
+from tools.tables.markdown import Grid
+from tools.tables.table import blank_cells, blank_tables, exercise_folder, form_tables
 
 _LEGEND = "`?` is yours to write; `fill` prints the other cells. Several predictions in a cell: `12; 6`."
 
@@ -29,67 +28,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="the definition of every figure, or the EXERCISE's")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.explain and arguments.exercise:
-        folder = exercise_folder(arguments.exercise)
-        own = blank_tables if arguments.only else form_tables
-        print(_where_read(_chosen(own(folder, False), folder, arguments.only)))
-        return 0
-    if arguments.explain:
+def main(arguments: argparse.Namespace) -> int:
+    if not arguments.exercise:
+        if not arguments.explain:
+            raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
         for name, figure in FIGURES.items():
             in_commands = f"`{name}`" + (f", {figure.unit}" if figure.unit else "")
-            titles = "; ".join(filter(None, (figure.title, figure.also)))
-            print(f"- **{titles}** ({in_commands}): {figure.definition}")
+            print(f"- **{'; '.join(figure.titles)}** ({in_commands}): {figure.definition}")
         return 0
-    if not arguments.exercise:
-        raise InputError("fill needs an EXERCISE, e.g. `python -m tools fill baseline`, or --explain")
     folder = exercise_folder(arguments.exercise)
+    if arguments.explain or arguments.blank:
+        print(_form(folder, arguments))
+    else:
+        _print_filled(folder, arguments)
+    return 0
+
+
+def _form(folder: Path, arguments: argparse.Namespace) -> str:
+    """The exercise's form; with --explain only the list of its figures."""
     if arguments.blank and (form := folder / "form.md").exists():
-        print(form.read_text(encoding="utf-8").rstrip())
-        return 0
-    if arguments.blank:
-        own = blank_tables if arguments.all else form_tables
-        tables = _chosen(own(folder, arguments.tiny), folder, arguments.only)
-        legend = _LEGEND if any(table.by_hand for table in tables) else ""
-        above = [] if arguments.only else [legend, forms.predictions_form(folder)]
-        tiny = [markdown.TINY_LINE] if arguments.tiny else []
-        by_hand = [table for table in tables if table.by_hand]
-        where = [_where_read(by_hand)] if by_hand else []
-        print("\n\n".join([*tiny, *filter(None, above), *(markdown.render(table) for table in tables), *where]))
-        return 0
-    runs = chosen_runs(arguments)
+        return form.read_text(encoding="utf-8").rstrip()
+    every = arguments.only if arguments.explain else arguments.all
+    tables = _chosen((blank_tables if every else form_tables)(folder, arguments.tiny), folder, arguments.only)
+    if arguments.explain:
+        return _where_read(tables)
+    by_hand = [table for table in tables if table.by_hand]
+    parts = [markdown.TINY_LINE if arguments.tiny else ""]
+    if not arguments.only:
+        parts += [_LEGEND if by_hand else "", forms.predictions_form(folder)]
+    parts += [*map(markdown.render, tables), _where_read(by_hand) if by_hand else ""]
+    return "\n\n".join(filter(None, parts))
+
+
+def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
+    runs, logs = chosen_runs(arguments), chosen_logs(arguments)
     wanted = _chosen(blank_tables(folder, arguments.tiny), folder, arguments.only)
-    logs, command = chosen_logs(arguments), f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
+    command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
     nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
     filled = fill_all(wanted, runs, logs, nothing, command)
     if arguments.format == "csv":
         print_csv(_csv_rows(filled))
-        return 0
+        return
     filled_in = [table for table in filled if table.runs]
     if arguments.tiny:
         print(f"{markdown.TINY_LINE}\n")
     if arguments.plain:
         print("\n\n".join([*(table.markdown() for table in filled_in), sources(filled_in, most=1)]))
-    else:
-        print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
-        _print_hints(filled, left_out_lines(wanted, runs, command), [run for run in runs if run.problem], arguments)
-    return 0
+        return
+    print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
+    hints = [f"- in no table: {line[2:]}" for line in left_out_lines(wanted, runs, command)]
+    hints += [f"- left out: {run.problem}" for run in runs if run.problem]
+    _print_hints(filled, hints)
+    print("\nnext: write your own figures into a copy of the tables, and compare:")
+    own = Path(f"my_results_{folder.name}{'_tiny' if arguments.tiny else ''}.md")  # ignored by git in every folder
+    if not own.exists():  # never overwrite a participant's file
+        print(f"  python -m tools fill {arguments.exercise}{' --tiny' if arguments.tiny else ''} --blank > {own}")
+    print(f"  python -m tools check {own}{same_runs(arguments)}")
 
 
-def fill_all(tables: list[Table], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
+def fill_all(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
     """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
     filled = [fill(table, runs) for table in tables]
     if any(table.runs for table in filled):
         return filled
     lines = left_out_lines(tables, runs, command)
-    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].exercises[0], runs)
+    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].definition.exercises[0], runs)
 
 
-def _where_read(tables: list[Table]) -> str:
-    """A folded list: each figure of the tables, under the label that they have for it, with its file and key."""
+def _where_read(tables: list[Grid]) -> str:
+    """A folded list: each figure of the tables, with its file and key."""
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
-    lines += [f"- **{'; '.join(names)}**: {FIGURES[name].definition}" for name, names in titles(tables).items()]
+    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
+    asked = {figure.name: figure for figure, _ in cells}
+    lines += [f"- **{'; '.join(figure.titles)}**: {figure.definition}" for figure in asked.values()]
     return "\n".join([*lines, "", "</details>"])
 
 
@@ -101,27 +113,18 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
-def _chosen(found: list[Table], folder: Path, only: str) -> list[Table]:
+def _chosen(found: list[Grid], folder: Path, only: str) -> list[Grid]:
     if not found:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = several("--only", only, [table.number for table in found])
     return [table for table in found if not numbers or table.number in numbers]
 
 
-def _print_hints(
-    filled: list[FilledTable], others: list[str], damaged: list[Run], arguments: argparse.Namespace
-) -> None:
+def _print_hints(filled: list[FilledTable], hints: list[str]) -> None:
+    """Print the tables' notes, each once, and the hints below them."""
     about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
     notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]
     if without := [table.table.number for table in filled if not table.runs]:
         notes.append(f"- Table {', '.join(without)}: no run yet")
-    notes += [f"- in no table: {other[2:]}" for other in others] + [f"- left out: {run.problem}" for run in damaged]
-    if notes:
-        print("\nNotes:")
-        print("\n".join(notes))
-    print("\nnext: write your own figures into a copy of the tables, and compare:")
-    exercise, tiny = exercise_folder(arguments.exercise).name, filled[0].table.tiny
-    own = Path(f"my_results_{exercise}{'_tiny' if tiny else ''}.md")  # ignored by git in every folder
-    if not own.exists():  # never overwrite a participant's file
-        print(f"  python -m tools fill {arguments.exercise}{' --tiny' if tiny else ''} --blank > {own}")
-    print(f"  python -m tools check {own}{same_runs(arguments)}")
+    if notes or hints:
+        print("\n".join(["\nNotes:", *notes, *hints]))

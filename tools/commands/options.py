@@ -7,10 +7,10 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tools.errors import InputError
+from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
-from workshop.record.exercises import find_exercise
+from workshop.record.exercises import REPO, find_exercise
 from workshop.record.printable import spreadsheet_text
 
 
@@ -84,3 +84,18 @@ def same_runs(arguments: argparse.Namespace) -> str:
 def print_csv(rows: Iterable[Sequence[object]]) -> None:
     """Print rows of cells, of which a spreadsheet computes none."""
     csv.writer(sys.stdout, lineterminator="\n").writerows(map(spreadsheet_text, row) for row in rows)
+
+
+def no_runs(logs: Sequence[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:
+    """Says that there is nothing to read yet, of the exercise or at all, and how to change that.
+
+    Args:
+        runs: those of other exercises, and unreadable ones.
+    """
+    nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
+    if unreadable := [f"unreadable: {run.problem}" for run in runs if run.problem]:
+        return NoRunsError("\n".join([nothing, *unreadable]))
+    folder = find_exercise(exercise, "*.slurm", REPO) if exercise else None
+    launchers = sorted(folder.glob("*.slurm")) if folder else []
+    launcher = launchers[0].relative_to(REPO) if launchers else "EXERCISE/LAUNCHER.slurm"
+    return NoRunsError(f"{nothing} Start one with `sbatch {launcher}`, or without SLURM `bash {launcher}`.")

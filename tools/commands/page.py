@@ -27,16 +27,17 @@ import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
 from tools.commands.watch import look
-from tools.curves import charts
 from tools.errors import InputError, LogError, UnavailableError
-from tools.logs.figures import OF_ONE_RUN, figure, measure, shown
+from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
 from tools.logs.runs import default_logs, find_runs, progress
-from tools.tables.repository import REFERENCE, ROOT
+from tools.plots import charts
 from workshop.record.errors import read_plain
+from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, printable
 
-_PARTS = ROOT / "tools" / "page"
+REFERENCE = REPO / "logs" / "reference"
+_PARTS = REPO / "tools" / "page"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LAST_LINES = 25
 # Figures in the list of runs; the others are on each run's page.
@@ -59,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     logs, output = chosen_logs(arguments), arguments.output or default_logs() / "page"
     if not arguments.output:
         default_logs().mkdir(parents=True, exist_ok=True)
@@ -238,10 +239,10 @@ def listed(run: Run, name: str) -> str:
     """A figure in the list of runs; PyTorch's peak where nvidia-smi left no log."""
     if run.state != "completed":
         return ""
-    own, allocated = figure(run, name), figure(run, "peak_allocated_mib")
+    own, allocated = value_of(run, name), value_of(run, "peak_allocated_mib")
     if name == "peak_gpu_mib" and own is None and allocated is not None:
         return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
-    return shown(run, name)
+    return text_of(run, name)
 
 
 def _last_lines(path: Path, count: int) -> list[str]:

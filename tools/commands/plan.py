@@ -22,12 +22,12 @@ from tools.plan.ranking import rank, shapes_to_keep
 from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
-from tools.submit.submissions import Submission, every_list, exercise_files, read, read_argument, shell_notes
-from tools.tables.repository import ROOT
+from tools.submit.submissions import Submission, every_list, exercise_files, read_argument, read_list, shell_notes
+from workshop.record.exercises import REPO
 from workshop.record.printable import markdown
 from workshop.settings.model_file import SHAPES, base_name, short_name
 
-_REFERENCE = ROOT / "logs" / "reference"
+_REFERENCE = REPO / "logs" / "reference"
 # Of the table of lines: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
     ("allocated (MiB)", "peak_allocated_mib", 1, 0),
@@ -124,7 +124,7 @@ def _add_hardware(parser: argparse.ArgumentParser, *formats: str) -> Any:
     return group
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     if "gpu" in arguments:
         arguments.gpu = arguments.gpu or at_hand() or DEFAULT
     print(arguments.answer(arguments))
@@ -175,13 +175,13 @@ def _submissions(arguments: argparse.Namespace) -> list[Submission]:
     if bool(arguments.list) == bool(arguments.what):
         also = ", and not both" if arguments.list else ""
         raise InputError(f"plan: expected an exercise, a line in quotes, or --list FILE{also}")
-    found = read(arguments.list, os.environ) if arguments.list else []
+    found = read_list(arguments.list, os.environ) if arguments.list else []
     for what in arguments.what:
         if ".slurm" in what:  # a launcher with its exercise's folder, as in a list of runs
             found.append(read_argument(what, os.environ))
         else:
             files = exercise_files([] if what == "all" else [what])
-            found += [line for file in files for line in read(file, os.environ)]
+            found += [line for file in files for line in read_list(file, os.environ)]
     if notes := shell_notes(found, os.environ):
         print("\n".join(notes), file=sys.stderr)
     # An exercise that is asked for twice, as in `all fsdp`, has its runs once.
@@ -288,7 +288,7 @@ def _check(arguments: argparse.Namespace) -> str:
 
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
-    lines = [line for file in every_list() for line in read(file, {})]
+    lines = [line for file in every_list() for line in read_list(file, {})]
     usual = [shape for name in SHAPES if not name.startswith("tiny") for shape in shapes_to_keep(name)]
     simulate.keep([*shapes_of(lines), *measured.shapes(runs), *usual])
     constants.save(measured.fit(runs))

@@ -8,15 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from tools import plots
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.curves import OVER, charts
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, no_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs
 from tools.tables.fill import fill
 from tools.tables.markdown import TINY_LINE
-from tools.tables.repository import exercise_folder, no_runs
-from tools.tables.table import blank_tables, tables_py
+from tools.tables.table import blank_tables, exercise_folder, tables_py
 from workshop.record.printable import counted
 
 _MOST_POINTS = 1000  # of a line
@@ -31,14 +29,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
     )
-    parser.add_argument("--over", choices=OVER, default="step", help="what the loss is drawn over (default: step)")
+    parser.add_argument(
+        "--over", choices=plots.OVER, default="step", help="what the loss is drawn over (default: step)"
+    )
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     exercise = exercise_folder(arguments.exercise)
     title = exercise.resolve().name
     logs = chosen_logs(arguments)
@@ -52,52 +52,49 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.output:
         output.parent.mkdir(parents=True, exist_ok=True)
     plots.check_output(output)
-    notes: list[str] = []
     if arguments.table:
         shows = draw_table(exercise, arguments, runs, output)
     else:
         if len(runs) > _MOST_RUNS:
-            notes.append(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn")
-        shows, more = draw(runs[-_MOST_RUNS:], title, output, arguments.over)
-        notes += more
-    for line in notes:
-        print(line, file=sys.stderr)
+            print(f"the newest {_MOST_RUNS} of {len(runs)} runs are drawn", file=sys.stderr)
+        shows = draw(runs[-_MOST_RUNS:], title, output, arguments.over)
     print(f"![{shows}]({os.path.relpath(output, exercise)})" if arguments.plain else f"wrote {output}")
     return 0
 
 
-def draw(runs: list[Run], title: str, output: Path, over: str = "step") -> tuple[str, list[str]]:
-    """Write the figure; gives what it shows, and a line for each run that has nothing to draw.
+def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
+    """Write the picture and say which run has nothing to draw; gives what it shows.
 
     Raises:
         InputError: no run has steps or samples of memory.
     """
-    without = []
     gpus = any(name.startswith("gpu_memory") for run in runs for name in run.files)
     memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
-    with plots.figure(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
+    with plots.drawing(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         loss_axes.set_title("Training loss", fontsize="medium")
         memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            found = {chart.key: chart for chart in charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
-            without += [chart.problem for chart in found.values() if chart.problem]
+            found = {chart.key: chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
+            problems = [chart.problem for chart in found.values() if chart.problem]
+            if not found:
+                problems.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
+            for problem in problems:
+                print(problem, file=sys.stderr)
             for place, line in enumerate(found["loss"].lines if "loss" in found else ()):
                 mark = {"linestyle": ":", "label": None} if place else {}  # where the run was resumed
                 loss_axes.plot(line.x, line.y, **look | mark)
             for line in found[key].lines if key in found else ():
                 if not line.name.endswith("PSS"):
                     memory_axes.plot(line.x, line.y, **look)
-            if not found:
-                without.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
         if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
-        plots.label(loss_axes, OVER[over][0], "training loss", "no log")
+        plots.label(loss_axes, plots.OVER[over][0], "training loss", "no log")
         plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
         plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
-    return f"Training loss and {memory} of {title}", without
+    return f"Training loss and {memory} of {title}"
 
 
 def _resumed(run: Run) -> str:
@@ -132,7 +129,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     places = [0.0]  # of the bars, with a gap between groups
     for before, after in pairwise(groups):
         places.append(places[-1] + (1 if before == after else 1.6))
-    with plots.figure(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
+    with plots.drawing(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
         bars = axes.barh(places, [cell.value or 0 for cell in cells])
         axes.set_yticks(places, names)
         axes.bar_label(bars, [cell.text for cell in cells], padding=3)

@@ -115,7 +115,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     runs = [single_run(folder) for folder in arguments.runs]
     traces = [read_trace(one) for one in runs]
     names = [str(one.rung or one.record.config or one.method or one.folder.name) for one in runs]

@@ -32,9 +32,10 @@ from pathlib import Path
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import find_runs
 from tools.tables.markdown import BLOCK_END, BLOCK_START, cells_named, section, tables_in
-from tools.tables.repository import ROOT, documents
+from workshop.record.exercises import FURTHER, REPO
 from workshop.record.printable import counted, markdown
 
+_DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "PLANNER.md")
 # Commands that only read and print: a README must not be able to start anything else.
 _ALLOWED = ("fill", "plot", "score", "plan", "profile", "runs", "report --folders")
 _BLOCK = re.compile(
@@ -62,20 +63,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folders", type=Path, metavar="FOLDER", help="only print what a folder's folders of runs are")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     if arguments.folders:
         print(folders_table(arguments.folders))
         return 0
-    before = {path: path.read_text(encoding="utf-8") for path in documents(ROOT)}
+    before = {path: path.read_text(encoding="utf-8") for path in documents()}
     plots: dict[Path, str] = {}
     tables = {path: regenerated(path, text, plots) for path, text in before.items()}
     drifted = {path: text for path, text in plots.items() if not path.exists() or path.read_text("utf-8") != text}
     block = "has drifted from the logs" if arguments.check else "updated"
     for path in drifted:
-        print(f"{path.relative_to(ROOT)}: plot {block}")
+        print(f"{path.relative_to(REPO)}: plot {block}")
     for path, text in tables.items():
         after, figures = refreshed(path, text, lambda file: tables.get(file) or file.read_text("utf-8"))
-        place = path.relative_to(ROOT)
+        place = path.relative_to(REPO)
         if text != before[path]:
             print(f"{place}: generated block {block}")
         for figure in figures:
@@ -91,6 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
     for path, text in drifted.items():
         path.write_text(text, encoding="utf-8")
     return 0
+
+
+def documents() -> list[Path]:
+    """Every document that may have generated blocks; none in hidden folders and participants' runs."""
+    places = ("", "[!.]*/", f"{FURTHER}/*/", "logs/reference/")
+    found = {path for name in _DOCUMENTS for place in places for path in REPO.glob(f"{place}{name}")}
+    return sorted(found | set(REPO.glob("instructor/answers/*.md")))
 
 
 def folders_table(folder: Path) -> str:
@@ -125,7 +133,7 @@ def regenerated(document: Path, text: str, plots: dict[Path, str]) -> str:
         if "--output" not in words:
             output = _output(words, place)
         else:
-            path = ROOT / words[-1]
+            path = REPO / words[-1]
             with tempfile.TemporaryDirectory() as folder:
                 drawn = Path(folder, path.name)
                 output = _output([*words[:-1], str(drawn)], place)
@@ -156,7 +164,7 @@ def _output(words: list[str], place: str) -> str:
     from tools.__main__ import main
 
     printed, complaint = io.StringIO(), io.StringIO()
-    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaint):
+    with contextlib.chdir(REPO), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaint):
         try:
             code = main(words[3:])
         except SystemExit as usage_error:

@@ -8,14 +8,22 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs, several, single_run
+from tools.commands.options import (
+    add_logs_option,
+    chosen_logs,
+    chosen_runs,
+    no_runs,
+    print_csv,
+    same_runs,
+    several,
+    single_run,
+)
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, figure
-from tools.logs.figures import shown as shown_figure
+from tools.logs.figures import OF_ONE_RUN, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
-from tools.tables.repository import ROOT, no_runs
+from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, padded
 
 # Columns that are shown only where runs differ.
@@ -49,11 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=every)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
     choices = states or arguments.figures or arguments.format != "text"
-    if _is_folder(arguments.experiment or ""):
+    named = arguments.experiment or ""
+    if "/" in named or Path(named, "run.json").exists():  # a name of an experiment has no slash
         if choices or arguments.logs or arguments.owner:
             raise InputError(f"{arguments.experiment}: a run's folder; expected no options, or it after --logs")
         _print_summary(single_run(Path(arguments.experiment)))
@@ -70,7 +79,8 @@ def run(arguments: argparse.Namespace) -> int:
         rows = []
         for run in progress(shown, "reading logs"):
             reason = run.reason if len(run.reason) <= _REASON_WIDTH else f"{run.reason[: _REASON_WIDTH - 3]}..."
-            rows.append(_row(run) | {_title(one): shown_figure(run, one.name) for one in figures} | {"reason": reason})
+            measured = {f"{one.name} ({one.unit})" if one.unit else one.name: text_of(run, one.name) for one in figures}
+            rows.append(_row(run) | measured | {"reason": reason})
         # A run that ended before its training wrote its settings differs in none.
         trained = [row for row, run in zip(rows, shown, strict=True) if run.settings]
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
@@ -84,21 +94,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _is_folder(experiment: str) -> bool:
-    """Whether it is a run's folder: a name of an experiment has no slash."""
-    return "/" in experiment or Path(experiment, "run.json").exists()
-
-
 def _print_summary(run: Run) -> None:
     for name, parts in _SUMMARY.items():
-        figures = [(OF_ONE_RUN[one], figure(run, one), words) for one, words in parts]
+        figures = [(OF_ONE_RUN[one], value_of(run, one), words) for one, words in parts]
         told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
         if told or run.state == "completed":
             print(f"{name}: {', '.join(told) or 'not measured'}")
     print(f"evidence: {run.folder}")
     logs = run.folder.resolve().parents[1]
     # The next command looks there anyway; a snapshot of the code lies there, too.
-    elsewhere = "" if logs == ROOT / "logs" or logs in ROOT.parents else f" --logs {shlex.quote(str(logs))}"
+    elsewhere = "" if logs == REPO / "logs" or logs in REPO.parents else f" --logs {shlex.quote(str(logs))}"
     if hint := next_command([run], elsewhere):
         print(f"next: {hint}")
 
@@ -117,10 +122,6 @@ def next_command(shown: Sequence[Run], options: str) -> str:
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""
-
-
-def _title(one: Figure) -> str:
-    return f"{one.name} ({one.unit})" if one.unit else one.name
 
 
 def _row(run: Run) -> dict[str, str]:
@@ -155,7 +156,7 @@ def _csv_row(run: Run) -> list[object]:
     own = {"folder": one_line(str(run.folder)), "ran_in": run.record.precision}
     own["gpu"] = next(iter(run.record.gpu_names), None)
     facts = [own[name] if name in own else run.fact(name) for name in _IN_CSV]
-    return [*facts, *(figure(run, name) for name in OF_ONE_RUN)]
+    return [*facts, *(value_of(run, name) for name in OF_ONE_RUN)]
 
 
 def _length(run: Run) -> str | None:

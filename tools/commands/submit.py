@@ -18,10 +18,9 @@ from tools.logs.runs import default_logs, find_runs, read_run
 from tools.plan.gpus import GPUS, at_hand, named
 from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
-from tools.submit.submissions import Submission, exercise_files, known_settings, read, shell_notes
+from tools.submit.submissions import Submission, exercise_files, known_settings, read_list, shell_notes
 from tools.submit.submitted import STATES, read_as_job, runs_of
-from tools.tables.repository import ROOT
-from workshop.record.exercises import find_exercise, repository_of
+from workshop.record.exercises import REPO, find_exercise, repository_of
 from workshop.record.printable import counted, markdown
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     logs = (arguments.logs or default_logs()).resolve()
     local = arguments.local or not slurm.available()
     if arguments.resume:
@@ -142,8 +141,8 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     is_snapshot = code.parent in snapshots and all(
         is_mine(path) for path in (launcher, *launcher.parents) if path.is_relative_to(code.parent)
     )
-    if launcher.suffix != ".slurm" or not (code == ROOT or is_snapshot):
-        expected = f"a .slurm of {ROOT}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
+    if launcher.suffix != ".slurm" or not (code == REPO or is_snapshot):
+        expected = f"a .slurm of {REPO}, or of a snapshot that `submit` made for you in {snapshots[-1]}"
         raise refusal(f"it was started with {launcher}", expected)
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
         raise refusal(f".resume.json sets {', '.join(sorted(unknown))}", "settings")
@@ -165,7 +164,7 @@ def _selected_lines(arguments: argparse.Namespace) -> list[Submission]:
     if arguments.list and arguments.exercises:
         raise InputError(f"--list {arguments.list}: names its exercises itself; expected no {arguments.exercises[0]!r}")
     files = [arguments.list] if arguments.list else exercise_files(arguments.exercises)
-    lines = [line for file in files for line in read(file, os.environ, arguments.after_dashes)]
+    lines = [line for file in files for line in read_list(file, os.environ, arguments.after_dashes)]
     lines = [line for line in lines if line.contains(arguments.match)]
     if not lines:
         raise InputError(f"--match {arguments.match!r}: no line of {', '.join(map(str, files))}")
@@ -244,7 +243,7 @@ def _run_here(tasks: list[local_runs.Task], logs: Path) -> int:
         (line, ["bash", *command], environment | {"GPUS_PER_NODE": str(line.count("gpus-per-node"))})
         for line, command, environment in tasks
     ]
-    states, interrupted = local_runs.run(tasks, logs / ".local")
+    states, interrupted = local_runs.run_each(tasks, logs / ".local")
     ended = [(line, state) for (line, *_), state in zip(tasks, states, strict=True)]
     print("\n" + markdown(("run", "state"), [(f"{line.exercise.name}: {line.short}", state) for line, state in ended]))
     print(f"\n{', '.join(f'{count} {state}' for state, count in Counter(states).items())}")
@@ -265,6 +264,6 @@ def _print_next(submissions: list[Submission], logs: Path) -> None:
     commands = {}
     for line in submissions:
         name = line.file.stem.split("_")[0]
-        exercise = name if find_exercise(name, "tables.py", ROOT) else line.exercise.name
+        exercise = name if find_exercise(name, "tables.py", REPO) else line.exercise.name
         commands[f"  python -m tools fill {exercise} --logs {logs}{' --tiny' if line.tiny else ''}"] = None
     print("\n".join(commands))

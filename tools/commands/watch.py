@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     logs = chosen_logs(arguments)
     find_runs(*logs)  # says which folder is not there
     recent = partial(recent_runs, logs, arguments.owner, arguments.recent * 3600, set())

@@ -117,7 +117,7 @@ def read_psrecord(path: Path | str) -> MemoryLog:
     for number, line in lines:
         try:
             now_s, _, resident_mib, *others = map(float, line.split())
-            if 3 + len(others) != columns or not (math.isfinite(now_s) and math.isfinite(resident_mib)):
+            if 3 + len(others) != columns or not all(abs(one) <= csv_log.LARGEST for one in (now_s, resident_mib)):
                 raise ValueError
         except ValueError:
             cut_off = len(line.split()) < 4 and set(line) <= set(b"0123456789. ")

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 
 from tools.errors import UnavailableError
 from tools.logs.run import Run
-from workshop.record.flops import flops_per_token, multiplied_parameters
 from workshop.record.schema import Model
 
 # 10^12 floating-point operations per second of dense matrix products; fp32 without TF32, the default here. Names are
@@ -37,6 +36,12 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 }
 
 
+def _multiplied_parameters(model: Model) -> int:
+    """Those of a token's matrix products: an embedding that is not the head is looked up, and few experts are met."""
+    looked_up = model.embedding_parameters if model.untied_embedding else 0
+    return model.parameters - looked_up - (model.idle_parameters or 0)
+
+
 def _frozen_flops(model: Model) -> float:
     """What a token needs less in matrix products if only adapters are trained."""
     trained = model.trained_parameters or model.parameters
@@ -44,7 +49,7 @@ def _frozen_flops(model: Model) -> float:
         return 0
     query_size = model.attention_size or model.hidden_size
     first = model.hidden_size * (query_size + 2 * (model.key_value_size or query_size))
-    return 2 * (multiplied_parameters(model) - trained + first)
+    return 2 * (_multiplied_parameters(model) - trained + first)
 
 
 def utilisation(run: Run, summary: Mapping[str, float]) -> dict[str, float]:
@@ -77,7 +82,8 @@ def utilisation(run: Run, summary: Mapping[str, float]) -> dict[str, float]:
         raise UnavailableError("no shapes" if None in shape else "no step times")
     row_length = (settings.get("max_length") if settings.get("packing") else None) or tokens / samples
     saved = _frozen_flops(model)
-    flops = tokens * (flops_per_token(model, row_length) - saved)
+    scores = 12 * model.layers * (model.attention_size or model.hidden_size) * row_length
+    flops = tokens * (6 * _multiplied_parameters(model) + scores - saved)
     done = flops - (4 if saved else 6) * model.embedding_parameters * (tokens - logit_positions)
     peak = run.world_size * min(peaks) * 1e12
     return {"mfu_percent": done / peak * 100, "mfu_by_convention_percent": flops / peak * 100}

@@ -7,7 +7,6 @@ listing of the others.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -41,6 +40,10 @@ class NoneOf(tuple):
     """A condition: a fact is none of these values."""
 
 
+def meets(fact: Any, wanted: Any) -> bool:
+    return fact not in wanted if isinstance(wanted, NoneOf) else fact == wanted
+
+
 @dataclass(frozen=True)
 class Run:
     """One run folder. Tables select by its facts: see `fact`.
@@ -66,7 +69,6 @@ class Run:
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
     timed = property(lambda run: bool(run.settings.get("timers")))
-    transformers = property(lambda run: run.record.versions.get("transformers"))  # the version
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
     # All its modules are PyTorch's or transformers'; unknown of older runs, which do not name them.
@@ -115,11 +117,8 @@ class Run:
             raise AttributeError(f"a run has no fact {name!r}")
         return self.settings.get(name)
 
-    def meets(self, name: str, wanted: Any) -> bool:
-        return self.fact(name) not in wanted if isinstance(wanted, NoneOf) else self.fact(name) == wanted
-
     def matches(self, where: Where) -> bool:
-        return all(itertools.starmap(self.meets, where.items()))
+        return all(meets(self.fact(name), wanted) for name, wanted in where.items())
 
     # ---- how it ended ----
 

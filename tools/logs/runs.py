@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from tools.errors import InputError, LogError
 from tools.logs.run import SETTINGS, Run, read_object, time_of
+from workshop.record.exercises import REPO
 from workshop.record.printable import one_line
 from workshop.record.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
 
@@ -99,7 +100,7 @@ def default_logs() -> Path:
     """Where the launchers write: $LOG_DIR, else logs/ of the repository, seen from the current folder if inside it."""
     if os.environ.get("LOG_DIR"):
         return Path(os.environ["LOG_DIR"])
-    logs = Path(__file__).resolve().parents[2] / "logs"
+    logs = REPO / "logs"
     return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
 
 

@@ -124,10 +124,8 @@ def steps(run: Run) -> Mapping[str, Any]:
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
     return {
         "steps": float(log.step.max()),
-        "time_s": float(log.step_time_s.sum()),
         "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
         "positions": float(log.tokens.sum()),
-        "examples": None if log.samples is None else float(log.samples.sum()),
         "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
         "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
     }

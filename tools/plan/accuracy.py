@@ -71,7 +71,7 @@ def out_of_memory(cases: Sequence[Case]) -> str:
 
 def draw(cases: Sequence[Case], output: Path) -> None:
     """Predicted over measured, a point per configuration."""
-    with plots.figure(output, 2, 1, 9) as (drawn, axes):
+    with plots.drawing(output, 2, 1, 9) as (drawn, axes):
         panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
         for one, (metric, title) in zip(axes, panels, strict=True):
             for number, (family, every) in enumerate(sorted(_grouped(cases, lambda case: case.family).items())):
@@ -83,9 +83,9 @@ def draw(cases: Sequence[Case], output: Path) -> None:
             one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
             one.set(xscale="log", yscale="log", title=title)
             for axis in (one.xaxis, one.yaxis):
-                axis.set_major_formatter("{x:g}")
+                axis.set_major_formatter("{x:,g}")
             plots.label(one, "measured", "predicted", "nothing measured")
-        plots.legend_below(drawn, axes, 5)
+        plots.legend_below(drawn, axes, 3)
 
 
 def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list[Case]]:

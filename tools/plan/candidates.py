@@ -21,7 +21,7 @@ from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
-from tools.tables.repository import ROOT
+from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
@@ -252,7 +252,7 @@ def _candidate(
     elif recipe == RUNG:
         launcher = f"further/speed-ladder/ladder{'_torchrun' * of_fsdp or '_deepspeed' * bool(name)}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
-    path = Path(name).absolute() if own else ((ROOT / launcher).parent / argument).resolve()
+    path = Path(name).absolute() if own else ((REPO / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
     config = dict(shipped)
     accumulation, optimizer_steps = question.split(micro_batch)

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from choose.cards import CARDS, Card
 from tools.errors import InputError
-from tools.logs.figures import OF_ONE_RUN, Figure, figure, shown
+from tools.logs.figures import OF_ONE_RUN, Figure, text_of, value_of
 from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import Checked, cell_at, how_close
-from tools.tables.markdown import Table, is_blank, read_tables
-from tools.tables.repository import ROOT
-from tools.tables.table import Table as AskedTable
+from tools.tables.markdown import Grid, is_blank, read_tables
+from tools.tables.table import Table
+from workshop.record.exercises import REPO
 from workshop.record.printable import markdown
 
-FORM = ROOT / "choose" / "form.md"
+FORM = REPO / "choose" / "form.md"
 
 
 def _planned(name: str, title: str, unit: str, decimals: int) -> Figure:
@@ -97,12 +97,12 @@ def verdict(card: Card, name: str) -> str:
 # ---- a group's form ----
 
 
-def definitions() -> dict[str, Table]:
-    asked = AskedTable(lambda row, column: None)  # what is right is in `filled`
+def definitions() -> dict[str, Grid]:
+    asked = Table(lambda row, column: None)  # what is right is in `filled`
     return {table.number: replace(table, definition=asked) for table in read_tables(FORM)}
 
 
-def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]:
+def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
     """The form's tables with what the planner and the runs say of the group's strategies and folders.
 
     Raises InputError: no card, or an unknown strategy or run folder.
@@ -110,7 +110,7 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
     number = re.search(r"^Card: *(\d+) *$", text, re.MULTILINE)
     if not number or not 1 <= int(number[1]) <= len(CARDS):
         raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
-    card, known, found = CARDS[int(number[1]) - 1], definitions(), []
+    card, known, found, strategy_of = CARDS[int(number[1]) - 1], definitions(), [], {}
     for copy in copies:
         definition, chosen = known[copy.number], {label: one.strip("` ") for label, one, *_ in copy.rows}
         expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
@@ -119,15 +119,28 @@ def filled(copies: list[Table], text: str, runs: list[Run]) -> list[FilledTable]
         notes, tolerance_percent = [], 0
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
             notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
+            strategy_of = chosen
+        else:
+            notes = list(_other_strategies(strategy_of, expected))
         found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent))
     return found
 
 
-def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
+def _other_strategies(strategy_of: dict[str, str], stand_ins: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    """Where a stand-in is not of the choice's strategy; the planner's names are those of the configurations."""
+    for label, cells in stand_ins.items():
+        (run,) = cells["States (MiB)"].runs
+        adapters = {"lora": "LoRA ", "qlora": "QLoRA "}.get(run.adapters, "")
+        ran, chosen = f"{adapters}{run.record.config or 'one GPU'}", strategy_of.get(label, "")
+        if not is_blank(chosen) and chosen.partition(",")[0] != ran:
+            yield f"{label} is {chosen}, but its run was {ran}"
+
+
+def _expected(copy: Grid, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
     """By column what is right for the strategy, or for the run in the folder of this name."""
     if "Strategy" in copy.header:
         if not (one := strategies(card).get(chosen)) or one.error:
-            known = ", ".join(strategies(card))
+            known = "; ".join(strategies(card))
             raise InputError(f"{copy.path}: Table {copy.number}: strategy {chosen!r}; expected one of {known}")
         values = _figures(card, one)
         return {title: Cell(_COLUMNS[title].written(value), value, _COLUMNS[title]) for title, value in values.items()}
@@ -135,7 +148,7 @@ def _expected(copy: Table, card: Card, chosen: str, runs: list[Run]) -> dict[str
     if not run:
         raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
     own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
-    return {title: Cell(shown(run, one.name), figure(run, one.name), one, (run,)) for title, one in own.items()}
+    return {title: Cell(text_of(run, one.name), value_of(run, one.name), one, (run,)) for title, one in own.items()}
 
 
 def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:

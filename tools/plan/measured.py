@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from tools.errors import InputError
-from tools.logs.figures import figure as measured_figure
+from tools.logs.figures import value_of
 from tools.logs.run import Run
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
@@ -157,16 +157,16 @@ def measured_of(run: Run) -> dict[str, float]:
     found = {"peak_allocated_mib": summary["peak_mem_alloc_mib"]}
     # Nodes that were emulated on one machine may have one log of all processes there.
     logs = sum(name.startswith("cpu_memory") for name in run.files)
-    if cpu_mib := measured_figure(run, "peak_cpu_mib"):
+    if cpu_mib := value_of(run, "peak_cpu_mib"):
         found["cpu_mib"] = cpu_mib / ((run.record.nodes or 1) if logs == 1 else 1)
     if not run.record.attempts:
         found["peak_reserved_mib"] = summary["peak_mem_reserved_mib"]
-        found["nvidia_smi_mib"] = measured_figure(run, "peak_gpu_mib")
+        found["nvidia_smi_mib"] = value_of(run, "peak_gpu_mib")
     warmup = summary.get("warmup_steps") or 0
     steps = None if run.timed or run.profiled else run.steps
     if steps and steps.step.size > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
-        found["total_runtime_s"] = measured_figure(run, "total_runtime_s")
+        found["total_runtime_s"] = value_of(run, "total_runtime_s")
     return {name: float(value) for name, value in found.items() if value}
 
 

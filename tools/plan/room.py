@@ -11,12 +11,11 @@ from typing import Any
 
 from tools.errors import InputError
 from tools.tables.markdown import tables_in
-from tools.tables.repository import ROOT, exercise_folder
-from tools.tables.table import blank_tables
-from workshop.record.exercises import exercises_with
+from tools.tables.table import blank_tables, exercise_folder
+from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import markdown
 
-_TIMETABLE = ROOT / "instructor" / "README.md"
+_TIMETABLE = REPO / "instructor" / "README.md"
 Run = dict[str, Any]  # of `plan --format json`
 
 

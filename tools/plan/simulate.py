@@ -23,7 +23,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from tools.errors import InputError
-from tools.tables.repository import ROOT
+from workshop.record.exercises import REPO
 from workshop.settings.model_file import model_path
 
 # Of the figures. Raise it where a change of the simulation or of a library changes one, then run `plan fit`: a test
@@ -85,7 +85,7 @@ def simulate(shapes: list[Shape]) -> Iterator[SimulatedStep]:
     with TemporaryFile("w+") as given, TemporaryFile("w+") as errors:  # pipes would have to be served while it works
         given.writelines(f"{json.dumps(shape)}\n" for shape in shapes)
         given.seek(0)
-        started = {"cwd": ROOT, "stdin": given, "stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
+        started = {"cwd": REPO, "stdin": given, "stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
         every_s = 0.1 if sys.stderr.isatty() else 10
         with subprocess.Popen([sys.executable, "-c", code], **started, text=True) as process:
             try:
@@ -144,7 +144,7 @@ def _by_shape(lines: Iterable[str]) -> dict[str, str]:
 def cache_file() -> Path:
     """Its name has a digest: who works on the simulation is not answered by what the code was a minute ago."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    files = [path for place in _CODE for path in (sorted((ROOT / place).glob("*.py")) or [ROOT / place])]
+    files = [path for place in _CODE for path in (sorted((REPO / place).glob("*.py")) or [REPO / place])]
     libraries = [version(name) for name in ("torch", "transformers", "peft")]
     text = b"".join(path.read_bytes() for path in files) + json.dumps([libraries, _VERSION]).encode()
     return folder / "shardlab" / f"steps-{hashlib.sha256(text).hexdigest()[:16]}.txt"

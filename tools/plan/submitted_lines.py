@@ -21,8 +21,7 @@ from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
-from tools.tables.repository import ROOT
-from workshop.record.exercises import declared
+from workshop.record.exercises import REPO, declared
 from workshop.record.printable import counted, markdown
 from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
@@ -149,7 +148,7 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
 @cache
 def _measured_s(exercise: str, launcher: str) -> float | None:
     """Median time (s) of the completed reference runs of a launcher, or None without such a run."""
-    runs = find_runs(*sorted((ROOT / "logs/reference").glob("*/")), experiment=exercise)
+    runs = find_runs(*sorted((REPO / "logs/reference").glob("*/")), experiment=exercise)
     times_s = [
         run.runtime_s
         for run in runs

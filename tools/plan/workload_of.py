@@ -13,14 +13,13 @@ from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import EXAMPLES_PER_POSITION, Strategy, Workload
-from tools.tables.repository import ROOT, exercise_folder
-from workshop.record.exercises import declared
+from tools.tables.table import exercise_folder
+from workshop.record.exercises import REPO, declared
 from workshop.settings.attention import fastest_kernel
 from workshop.settings.configuration import read_configuration
 from workshop.settings.deepspeed_config import filled
 from workshop.settings.json_file import AUTO
 from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
-from workshop.settings.offload import Offload
 
 TRAIN = "train.py"
 # Simulated: training with the Trainer, and by-hand's three scripts without one.
@@ -67,7 +66,7 @@ def of_run(run: Run) -> Workload:
 def _config_path(exercise: Path, name: str) -> Path | None:
     """The configuration of that name; None for one that is no JSON, as a sweep's."""
     # Not **, which follows no links: an exercise may link to another's configurations.
-    places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (ROOT, "*/ds_configs/"), (ROOT, "further/*/")]
+    places = [(exercise, ""), (exercise, "*/"), (exercise, "*/*/"), (REPO, "*/ds_configs/"), (REPO, "further/*/")]
     found = [path for folder, depth in places for path in sorted(folder.glob(f"{depth}{name}.json"))]
     return found[0].resolve() if found else None
 
@@ -182,11 +181,10 @@ def _add_switches(shape: dict[str, Any], settings: Mapping[str, Any], strategy: 
 def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration with numbers for "auto". Raises InputError for what there are no formulas for."""
     zero = config.get("zero_optimization", {})
-    given = {**config, **zero, "super_offload": Offload.of(config).super_offload}
-    for key in ("data_types", "compile", "zenflow", "super_offload"):
-        if given.get(key) not in (None, False):
+    for key in ("data_types", "compile"):
+        if config.get(key) not in (None, False):
             raise InputError(f"{key}: not planned; expected it left out")
-    if given.get("reshard_after_forward") == "no_shard":
+    if config.get("reshard_after_forward") == "no_shard":
         raise InputError('reshard_after_forward no_shard: not planned; expected "fsdp": false, which shards as little')
     if settings.get("optimizer") == "muon":
         raise InputError("OPTIMIZER=muon: not planned; expected AdamW")

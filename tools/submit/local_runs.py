@@ -20,7 +20,7 @@ _PROGRESS_S = 30
 Task = tuple[Submission, Sequence[str], Mapping[str, str]]
 
 
-def run(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
+def run_each(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
     """The state in which each task's run ended, and whether Ctrl-C, SIGTERM or SIGHUP ended what was going on.
 
     Args:

@@ -12,7 +12,7 @@ from pathlib import Path
 from tools.errors import InputError
 from tools.submit.submissions import Submission
 from workshop.record.exercises import every_exercise
-from workshop.record.slurm_job import job_line, told
+from workshop.record.slurm_job import job_line, output_of
 from workshop.settings.env_file import sourced
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
@@ -49,7 +49,7 @@ def waiting() -> list[str]:
     None without SLURM, or when it is silent.
     """
     names = {name for exercise in every_exercise() for name in exercise.launchers}
-    answer = told(["squeue", "--noheader", "--states=PENDING", "--format=%o|%i %u %j: %r, start %S"])
+    answer = output_of(["squeue", "--noheader", "--states=PENDING", "--format=%o|%i %u %j: %r, start %S"])
     lines = (line.partition("|") for line in answer.splitlines())
     return [job for command, bar, job in lines if bar and names & {word.rpartition("/")[2] for word in command.split()}]
 

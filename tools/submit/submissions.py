@@ -87,11 +87,6 @@ class Submission:
         return declared(self.exercise).launcher(self.launcher)
 
     @property
-    def argument_settings(self) -> dict[str, str]:
-        """The settings among the arguments, as `--steps 20` or `--steps=20`."""
-        return self.takes.settings_among(self.arguments)
-
-    @property
     def tiny(self) -> bool:
         """Whether `fill --tiny` will show its run."""
         return is_tiny(self.settings.get("MODEL_NAME", ""))
@@ -157,7 +152,7 @@ def every_list() -> list[Path]:
     return [path for path in lists if path.name != "tiny.txt"]
 
 
-def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
+def read_list(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()) -> list[Submission]:
     """The lines of an exercise's submit.txt, or of another list of runs.
 
     Raises:
@@ -168,7 +163,7 @@ def read(path: Path, shell: Mapping[str, str], extra_options: Sequence[str] = ()
 
 
 def read_argument(line: str, shell: Mapping[str, str]) -> Submission:
-    """The line that a command was given, its launcher with its exercise. Errors, as those of read, name the line."""
+    """The line that a command was given, its launcher with its exercise. Errors name it, as those of read_list do."""
     return _submission(None, read_line(line, repr(line)), shell)
 
 

@@ -77,7 +77,7 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
 
 
 def _environment(submission: Submission) -> dict[str, str]:
-    given = submission.settings | submission.argument_settings
+    given = submission.settings | submission.takes.settings_among(submission.arguments)
     variables = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
     variables["REPO"] = str(repository_of(submission.exercise))
     variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set

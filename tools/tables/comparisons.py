@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tools.errors import UnavailableError
-from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, figure, over_repeats
+from tools.logs.figures import OF_ONE_RUN, YES_OR_NO, Figure, over_repeats, value_of
 from tools.logs.run import NoneOf, Run, Where
 from workshop.record.exercises import FURTHER, REPO
 
@@ -39,7 +39,7 @@ def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float =
     def value(select: Select, where: Where) -> float:
         other = reference(where) if callable(reference) else where | reference
         if equal_work:
-            positions = [figure(select(one)[-1], "positions_trained") for one in (where, other)]
+            positions = [value_of(select(one)[-1], "positions_trained") for one in (where, other)]
             # The last step of an epoch is filled up.
             if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
                 raise UnavailableError("unequal work")
@@ -138,7 +138,7 @@ _COMPARISONS = [
     Comparison("share_of_stream", ratio(_SPEED, _at_rung("10_stream"), scale=100), "Of rung 10 (%)", unit="%",
         decimals=1,
         definition="real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
-    Comparison("share_of_top", ratio(_SPEED, _at_rung(_TOP), scale=100), "Of the top (%)", unit="%", decimals=1,
+    Comparison("share_of_top", ratio(_SPEED, _at_rung(_TOP), scale=100), "Of rung 11 (%)", unit="%", decimals=1,
         definition="real tokens/s over those of rung 11, on the same machine, x 100"),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.
     Comparison("share_of_one_gpu", per_gpu(ratio(_SPEED, _one_gpu, scale=100)), "Of n times one GPU (%)", unit="%",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tools.errors import InputError, UnavailableError
 from tools.logs.figures import A_WORD, Figure, over_repeats
-from tools.logs.run import NoneOf, Run, Where
+from tools.logs.run import NoneOf, Run, Where, meets
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
-from tools.tables.markdown import Table
+from tools.tables.markdown import Grid
 from tools.tables.table import blank_cells
 from workshop.record.printable import counted
 
@@ -38,7 +39,7 @@ class FilledTable:
     tolerance_percent: what a figure that is read from it may differ at least.
     """
 
-    table: Table
+    table: Grid
     cells: list[list[Cell | None]]
     notes: list[str]
     tolerance_percent: float = 0
@@ -150,9 +151,9 @@ def _shape(run: Run) -> tuple:
     return data, run.record.exercise, run.record.config, run.model, run.world_size, run.record.nodes
 
 
-def fill(table: Table, runs: list[Run]) -> FilledTable:
+def fill(table: Grid, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
-    own = [run for run in runs if run.record.exercise in table.exercises]
+    own = [run for run in runs if run.record.exercise in table.definition.exercises]
     select = Selection(own)
     cells = [[_cell(select, *cell) if cell else None for cell in row] for row in blank_cells(table)]
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
@@ -184,25 +185,27 @@ def _cell(select: Selection, figure: Figure, where: Where) -> Cell:
     return Cell(text, value, figure, tuple(dict.fromkeys(select.used)))
 
 
-def left_out_lines(tables: Sequence[Table], runs: Sequence[Run], command: str) -> list[str]:
+def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) -> list[str]:
     """Runs that no table shows, counted by reason; `command` (with --tiny for tiny runs) shows them."""
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
-    # The exercise's own, else those that its tables are about.
-    exercises = [table.path.parent.resolve().name for table in tables], sum((table.exercises for table in tables), ())
-    own = next(filter(None, ([run for run in runs if run.record.exercise in names] for names in exercises)), [])
+    here = {table.path.parent.resolve().name for table in tables}
+    about = {name for table in tables for name in table.definition.exercises}
+    own = [run for run in runs if run.record.exercise in here] or [run for run in runs if run.record.exercise in about]
     cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
     conditions = [*{str(where): where for _, where in cells}.values()]
-    counts = Counter(reason for run in own if (reason := _why_in_no_cell(run, conditions)))
+    names = {name for where in conditions for name in where}
+    facts = ({name: run.fact(name) for name in names} for run in own)
+    counts = Counter(filter(None, (_why_in_no_cell(of_run, conditions) for of_run in facts)))
     return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
 
-def _why_in_no_cell(run: Run, conditions: Sequence[Where]) -> str:
-    """The conditions of the nearest cell that the run does not meet; "" for a run that a cell shows."""
-    if conditions and all(where["tiny"] != run.tiny for where in conditions):
-        return "tiny" if run.tiny else "not tiny"
-    differing = ([one for one in where.items() if not run.meets(*one)] for where in conditions)
+def _why_in_no_cell(facts: dict[str, Any], conditions: Sequence[Where]) -> str:
+    """The conditions of the nearest cell that a run does not meet; "" for a run that a cell shows."""
+    if conditions and all(where["tiny"] != facts["tiny"] for where in conditions):
+        return "tiny" if facts["tiny"] else "not tiny"
+    differing = ([one for one in where.items() if not meets(facts[one[0]], one[1])] for where in conditions)
     nearest = min(differing, key=len, default=[])
-    return "; ".join(_difference(key, run.fact(key), wanted) for key, wanted in nearest)
+    return "; ".join(_difference(key, facts[key], wanted) for key, wanted in nearest)
 
 
 def _difference(key: str, found: object, wanted: object) -> str:

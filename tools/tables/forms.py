@@ -10,7 +10,7 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill
-from tools.tables.markdown import BY_HAND, Table, is_blank, normalised, section, tables_in
+from tools.tables.markdown import BY_HAND, Grid, is_blank, normalised, section, tables_in
 from tools.tables.table import blank_tables, predictions
 from workshop.record.printable import markdown
 
@@ -67,7 +67,7 @@ class Judgement:
 class Checked:
     """A table of a form: as the participant wrote it, as the runs fill it, and the judgement of its cells."""
 
-    copy: Table
+    copy: Grid
     filled: FilledTable
     cells: list[Judgement]
 

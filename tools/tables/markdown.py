@@ -23,7 +23,7 @@ TINY_LINE = "tiny model: these are not BLOOM's figures"  # above tables that tin
 
 
 @dataclass(frozen=True)
-class Table:
+class Grid:
     """A pipe table as written.
 
     Attributes:
@@ -35,7 +35,7 @@ class Table:
         lines: line number (from 1) of each body row; header_line: of the header.
         tiny: whether tiny runs fill it.
         generated: whether it stands in a generated block, which is then its definition.
-        exercises, definition: of an exercise's table, whose runs fill it, and what it asks for (table.py).
+        definition: of an exercise's table what it asks for, a Table of table.py.
     """
 
     path: Path
@@ -48,7 +48,6 @@ class Table:
     header_line: int
     tiny: bool = False
     generated: bool = False
-    exercises: tuple[str, ...] = ()
     definition: Any = None
 
     @property
@@ -63,12 +62,12 @@ class Table:
     def label_columns(self) -> int:
         return self.definition.label_columns
 
-    def marked_for(self, tiny: bool) -> Table:
+    def marked_for(self, tiny: bool) -> Grid:
         """The table as tiny runs, or others, fill it, with the marks of what is read there."""
         marks = {ON_GPU: "" if tiny else BY_HAND, ON_LAPTOP: BY_HAND if tiny else ""}
         return replace(self, tiny=tiny, rows=[[marks.get(cell, cell) for cell in row] for row in self.rows])
 
-    def with_cells_of(self, other: Table, labels: int) -> Table:
+    def with_cells_of(self, other: Grid, labels: int) -> Grid:
         """The table with the rows, columns and cells that the other one has, too, each after the one before it there.
 
         Args:
@@ -129,12 +128,12 @@ def read_text(path: Path) -> str:
         raise InputError(f"{path}: cannot be read as text: {why}") from error
 
 
-def read_tables(path: Path) -> list[Table]:
+def read_tables(path: Path) -> list[Grid]:
     """A file's captioned tables. Raises InputError as `read_text` and `tables_in`."""
     return [table for table in tables_in(read_text(path), path) if table.number]
 
 
-def tables_in(text: str, path: Path = Path()) -> list[Table]:
+def tables_in(text: str, path: Path = Path()) -> list[Grid]:
     """All pipe tables of a text outside fenced code; without the names behind figures.
 
     Raises:
@@ -148,7 +147,7 @@ def tables_in(text: str, path: Path = Path()) -> list[Table]:
             rows = [cells(row) for row in takewhile(lambda row: "|" in row, lines[number + 1 :])]
             named = (caption[1], caption[0]) if caption else ("", "")
             numbers = list(range(number + 2, number + 2 + len(rows)))
-            found.append(Table(path, *named, cells(line), lines[number], rows, numbers, number, generated=generated))
+            found.append(Grid(path, *named, cells(line), lines[number], rows, numbers, number, generated=generated))
             if caption:
                 _check(found[-1])
             caption = None
@@ -165,7 +164,7 @@ def tables_in(text: str, path: Path = Path()) -> list[Table]:
     return found
 
 
-def _check(table: Table) -> None:
+def _check(table: Grid) -> None:
     for line, row in zip(table.lines, table.rows, strict=True):
         if len(row) != len(table.header):
             expected = f"the header of {table.name} has {len(table.header)}"
@@ -184,7 +183,7 @@ def section(text: str, anchor: str) -> str | None:
     return None
 
 
-def render(table: Table) -> str:
+def render(table: Grid) -> str:
     """The table with its caption, as Markdown."""
     header, *lines = [f"| {' | '.join(row)} |" for row in (table.header, *table.rows)]
     return "\n".join([table.caption, "", header, table.separator.strip(), *lines])

@@ -1,29 +1,30 @@
 """The tables of an exercise: rows and columns from its documents, what they ask for from its tables.py.
 
-There TABLES has each table by its number. A function such as
+There TABLES has each table by its number. In most tables a column is a figure and a row says of which runs:
 
-    def strategy(row, column):
-        return figure(column), STRATEGIES[row]
+    TABLES = {"10": Table(of_rows(STRATEGIES))}
 
-gives for the labels of a row and a column a figure and conditions on the runs it is from.
+Otherwise a function gives for the labels of a row and a column a figure and conditions on the runs it is from.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
-from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables import markdown
 from tools.tables.comparisons import FIGURES
 from tools.tables.markdown import cells_named, is_blank, read_tables
+from workshop.record.exercises import REPO, exercises_with, find_exercise
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
 
@@ -32,7 +33,7 @@ SIZES = {
     *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
     *("precision", "epochs"),
 }
-_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in (one.title, one.also) if title}
+_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in one.titles}
 _EMPTY = Run(Path())
 
 
@@ -45,17 +46,35 @@ class Table:
         where: conditions on all of its runs.
         exercises: whose runs fill it; by default its own exercise's.
         compares: sizes that its rows compare, also of tiny runs.
+        label_columns: how many columns label a row.
     """
 
     value: Callable[..., Asked | None]
     where: Where = field(default_factory=dict)
     exercises: Sequence[str] = ()
     compares: Sequence[str] = ()
+    label_columns: int = 1
 
-    @property
-    def label_columns(self) -> int:
-        """How many columns label the rows."""
-        return len(signature(self.value).parameters) - 1
+
+def of_row(title: str, _: str) -> Asked:
+    """For a table whose rows are figures, all of the same runs."""
+    return figure(title), runs()
+
+
+def of_rows(chosen: Mapping[str, Where] | Callable[..., Where], texts: Sequence[str] = ()) -> Callable:
+    """For a table whose columns are figures.
+
+    Args:
+        chosen: by a row's label the conditions on its runs, or a function that gives them for the row's labels.
+        texts: columns without figures.
+    """
+    conditions = chosen if callable(chosen) else chosen.__getitem__
+
+    def value(*labels: str) -> Asked | None:
+        *row, column = labels
+        return None if column in texts else (figure(column), conditions(*row))
+
+    return value
 
 
 def figure(title: str) -> Figure:
@@ -85,11 +104,25 @@ def count(label: str) -> Where:
     return runs(nodes=int(number)) if unit.startswith("node") else runs(world_size=int(number))
 
 
-def zero(label: str) -> Where:
-    """The runs with a configuration of DeepSpeed: `Stage 3 + offload, tuned`, `ZeRO-2`, `tuning/leaf`, `NAME.json`."""
+def strategy(label: str) -> Where:
+    """The runs of `DDP`, `ZeRO-2`, `Stage 3 + offload, tuned`, `FULL_SHARD + offload`, `tuning/leaf` or `NAME.json`.
+
+    Raises:
+        KeyError: no exercise has this configuration.
+    """
+    if label == "DDP":
+        return runs(method="ddp")
+    name = label.removeprefix("tuning/").removesuffix(".json").lower().replace(" + ", "_")
     if stage := re.fullmatch(r"(?:Stage |ZeRO-)(\d)( \+ offload)?(?:, (\w+))?", label):
-        return runs(config="_".join(filter(None, (f"zero{stage[1]}", stage[2] and "offload", stage[3]))))
-    return runs(config=label.removeprefix("tuning/").removesuffix(".json"))
+        name = "_".join(filter(None, (f"zero{stage[1]}", stage[2] and "offload", stage[3])))
+    if name not in _configs():
+        raise KeyError(label)
+    return runs(config=name)
+
+
+@cache
+def _configs() -> set[str]:
+    return {path.stem for folder in exercises_with("tables.py") for path in folder.rglob("*.json")}
 
 
 def batch(label: str) -> Where:
@@ -98,10 +131,15 @@ def batch(label: str) -> Where:
     return runs(batch_size=int(rows), grad_acc=int(accumulation), precision=precision)
 
 
+def config_and_batch(config: str, sizes: str) -> Where:
+    """The runs of a row with two labels: `Stage 2 + offload`, `4 x 4, fp16`."""
+    return strategy(config) | batch(sizes)
+
+
 # ---- read with their documents ----
 
 
-def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
+def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Grid]:
     """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
 
     README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
@@ -118,12 +156,12 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Table]:
             table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
         if table.number in found:
             table = found[table.number].with_cells_of(table, asked.label_columns)
-        exercises = tuple(asked.exercises) or (folder.resolve().name,)
-        found[table.number] = replace(table.marked_for(tiny), definition=asked, exercises=exercises)
+        asked = replace(asked, exercises=asked.exercises or [folder.resolve().name])
+        found[table.number] = replace(table.marked_for(tiny), definition=asked)
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
-def form_tables(folder: Path, tiny: bool) -> list[markdown.Table]:
+def form_tables(folder: Path, tiny: bool) -> list[markdown.Grid]:
     """The tables that a participant fills in: the README's, or where it has none all."""
     every = blank_tables(folder, tiny)
     by_number = {table.number: table for table in every}
@@ -152,7 +190,7 @@ def tables_py(folder: Path) -> ModuleType:
     return module
 
 
-def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
+def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
     """What every blank cell asks for; None for other cells."""
     asked = table.definition
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
@@ -176,14 +214,19 @@ def blank_cells(table: markdown.Table) -> list[list[Asked | None]]:
     ]
 
 
-def titles(tables: Sequence[markdown.Table]) -> dict[str, dict[str, None]]:
-    """By a figure's name its titles: the column's, or the row's where a column shows several figures."""
-    found: dict[str, dict[str, None]] = {}
-    for table in tables:
-        rows = blank_cells(table)
-        for at, column in enumerate(table.header):
-            shown = {cells[at][0].name for cells in rows if cells[at]}
-            for row, cells in zip(table.rows, rows, strict=True):
-                if cells[at]:
-                    found.setdefault(cells[at][0].name, {})[column if len(shown) == 1 else row[0]] = None
-    return found
+def exercise_folder(name: str) -> Path:
+    """The exercise's folder, named as `lora`, `further/lora` or by a path.
+
+    Raises:
+        InputError: there is no such folder with a README.md.
+    """
+    if folder := find_exercise(name, "README.md"):
+        return folder
+    names = ", ".join(folder.name for folder in exercises_with("tables.py"))
+    raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
+
+
+def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, markdown.Grid]:
+    """The blank table of each number."""
+    every = (table for folder in exercises_with("tables.py", root) for table in blank_tables(folder, tiny))
+    return {table.number: table for table in every}

@@ -33,7 +33,6 @@ LAYOUTS: dict[tuple[str, ...], tuple[str | None, ...]] = {
 }
 ROLES = {"human": "user", "prompter": "user"} | dict.fromkeys(("gpt", "bot", "model"), "assistant")  # other names
 ROLES |= {role: role for role in ("system", "developer", "user", "assistant")}
-_READ = {"role", "content", "from", "value"}  # of a turn
 # Keys of a row or a turn that would change the lesson and are not read; and values that change nothing, here and in any
 # other key of an assistant's turn.
 UNREAD = {"tools", "functions", "tool_calls", "tool_call_id", "function_call", "history", "weight", "train", "loss"}
@@ -83,8 +82,9 @@ class Keys:
 
     def of_turn(self, at: str, turn: Row) -> set[str]:
         """Refuse keys that change the lesson. Returns keys of an assistant's turn that are taken without effect."""
-        given = {key for key in turn.keys() - _READ if turn[key] not in (NO_CHANGE if key in UNREAD else NOTHING)}
-        if ROLES.get(str(turn.get("from", turn.get("role")))) != "assistant":
+        unread = turn.keys() - {*_names(turn)}
+        given = {key for key in unread if turn[key] not in (NO_CHANGE if key in UNREAD else NOTHING)}
+        if ROLES.get(str(turn.get(_names(turn)[0]))) != "assistant":
             self.refuse(at, turn, (key for key in given & UNREAD if not ABOUT_TRAINING.search(key)))
             return set()
         marks = {key for key in given if key in UNREAD or _may_be_a_mark(key, turn[key])}
@@ -94,10 +94,11 @@ class Keys:
 
 def _may_be_a_mark(key: str, value: Any) -> bool:
     """Return whether a turn's value may say that it is not to be trained on, or in part."""
+    if isinstance(value, list | dict) or ABOUT_TRAINING.search(key):
+        return True
     if isinstance(value, int | float):  # True and False are numbers, too
         return 0 <= value <= 1
-    is_said = str(value).lower() in ("true", "false", "yes", "no", "all", "none")
-    return isinstance(value, list | dict) or is_said or bool(ABOUT_TRAINING.search(key))
+    return str(value).strip().lower() in ("true", "false", "yes", "no", "all", "none")
 
 
 def conversation_of(at: str, row: Row, keys: Keys) -> Row:
@@ -135,8 +136,13 @@ def conversation_of(at: str, row: Row, keys: Keys) -> Row:
     return {"id": at, "messages": messages, "note": ", ".join(sorted(unread))}
 
 
+def _names(turn: Row) -> tuple[str, str]:
+    """Return the keys of a turn's role and text. Of a turn with both pairs, the second is not read."""
+    return ("from", "value") if "from" in turn else ("role", "content")
+
+
 def _message(at: str, message: Any) -> dict[str, str]:
-    names = ("from", "value") if isinstance(message, dict) and "from" in message else ("role", "content")
+    names = _names(message) if isinstance(message, dict) else ("role", "content")
     role = text_of(at, message, names[0])
     if role not in ROLES:
         raise InputError(f"{at}: {names[0]}: found {role!r}, expected one of {', '.join(ROLES)}")

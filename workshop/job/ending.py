@@ -41,6 +41,8 @@ class Ending:
             self.launchers, self.begun = processes.launchers(self.spared) or self.launchers, bool(lines)
         if self.control.at_end:
             self._limit(f"ended {os.environ.get('SLURM_NODEID', '0')}", lines)
+        if self.control.refused:
+            self.within(0)
         return time.monotonic() >= self.kill_s
 
     def end_all(self, told: Callable[[], object], after_s: float) -> None:
@@ -52,9 +54,12 @@ class Ending:
         while living := processes.descendants(self.spared) or processes.descendants(self.spared):
             if told():
                 self.within(after_s)
-            for pid in living if not self.control.at_end or self.due() else ():
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            due = not self.control.at_end or self.due()
+            # All stand still first: a launcher would report the ends of its ranks.
+            for number in (signal.SIGSTOP, signal.SIGKILL) if due else ():
+                for pid in living:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, number)
             time.sleep(0.02)
 
     def _limit(self, ended: str, lines: list[str]) -> None:

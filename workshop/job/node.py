@@ -121,7 +121,7 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ
     loggers = start_loggers(logged_pid or training.pid)
     control, saving = Control(Path(os.environ["RUN_DIR"])), False
     ending = Ending(control, [process.pid for process in loggers])
-    while processes.runs(training) and not ending.due():
+    while processes.is_running(training) and not ending.due():
         if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue
         if "SLURM_STEP_ID" in os.environ and control.saves and not saving:
@@ -137,7 +137,7 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ
     ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
     ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
-    return processes.exit_code(training)
+    return 1 if control.refused else processes.exit_code(training)
 
 
 def on_own_gpus(command: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
-"""Start and end the processes of a job; none outlives the process that started it."""
+"""Start and end the processes of a job; none outlives the process that started it. One job owns a run folder."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,11 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from workshop.record.errors import InputError
+
 JOB_SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGCHLD]
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it; a blocked signal would come all the same
     JOB_SIGNALS.append(signal.SIGHUP)
 LOOK_EVERY_S = 2  # at .control
 KILL_AFTER_S = 10  # for processes that end neither by themselves nor after SIGTERM
+# For a run folder's owner: ranks outlive a killed supervisor by at most KILL_AFTER_S, and take a moment to die.
+WAIT_S = 2 * KILL_AFTER_S
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # of linux/prctl.h
 
@@ -50,7 +55,7 @@ def started(command: Sequence[str], dies_by: signal.Signals, **options: Any) -> 
     return subprocess.Popen(command, start_new_session=True, preexec_fn=prepare, **options)
 
 
-def runs(process: subprocess.Popen[bytes]) -> bool:
+def is_running(process: subprocess.Popen[bytes]) -> bool:
     """Return False once it has ended. A stopped process (SIGSTOP) is continued: it could not report its end.
 
     Each change sends SIGCHLD, so a caller that asks after each signal misses none.
@@ -94,3 +99,25 @@ def launchers(spared: Collection[int] = ()) -> set[int]:
             else:
                 os.kill(pid, signal.SIGCONT)
     return living - ranks if ranks else set()
+
+
+def own_folder(run_dir: Path) -> int:
+    """Return the descriptor of RUN_DIR/.owner, locked (flock) by this job until its last process is dead.
+
+    The job's commands have this empty file as their standard input, and launchers pass it on to their ranks. So ranks
+    keep the lock when their supervisor is killed. Processes on other nodes do not have it: SLURM ends a job on all its
+    nodes before it queues it again. Raises InputError if another job keeps the lock for WAIT_S.
+    """
+    descriptor = os.open(run_dir / ".owner", os.O_RDWR | os.O_CREAT, 0o666)
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if time.monotonic() > end_s:
+                raise InputError(f"{run_dir}: its job still runs; expected a run that has ended") from None
+            time.sleep(0.2)
+        except OSError as error:
+            print(f"warning: {run_dir}: {error.strerror} (flock): two jobs in it would not see each other", flush=True)
+            return descriptor

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workshop.job import owner, processes
+from workshop.job import processes
 from workshop.job.ending import Ending
 from workshop.job.node import one_per_node
 from workshop.job.outcome import NOT_BEGUN, begin, record_end
@@ -48,7 +48,7 @@ class Supervisor:
         self.ended = False  # this process ended the training or did not start it; else it died by itself
         self.again = False  # no time is left: the requeued job continues the training
         self.others = processes.descendants()  # started by the shell that became this process: a `tee` of its output
-        self.step: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         """Run the job; return its exit code."""
@@ -56,7 +56,7 @@ class Supervisor:
         if self.noticed:
             self.handle(signal.SIGUSR1)
         check = shlex.split(self.environ.get("CHECK_FIRST", ""))
-        return self.end((self.run_step(check) if check else 0) or self.train())
+        return self.end((self.run_command(check) if check else 0) or self.train())
 
     def make_run_folder(self) -> Path | None:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
@@ -77,7 +77,7 @@ class Supervisor:
         try:
             self.run_dir = (earlier or new_folder(runs, f"j{self.job}" if self.job else f"p{os.getpid()}")).absolute()
             (self.run_dir / "train.out").touch()
-            self.lock = owner.lock(self.run_dir)
+            self.lock = processes.own_folder(self.run_dir)
         except OSError:
             unwritable = f"LOG_DIR='{runs.parent}': cannot write there"
             raise InputError(f"{unwritable}; expected a folder you may write to") from None
@@ -127,7 +127,7 @@ class Supervisor:
     def train(self) -> int:
         """Train, again as long as the training dies by itself and each time comes further than before."""
         for left in range(self.restarts, -1, -1):
-            code = self.run_step(self.on_nodes())
+            code = self.run_command(self.on_nodes())
             if self.control.finished or self.received or self.again or self.control.saved or not left:
                 return code
             # Said again by `end`, unless the training goes on.
@@ -151,32 +151,34 @@ class Supervisor:
             return ["srun", *options, *node, "--task-per-gpu", *self.command[1 + len(options) :]]
         return one_per_node(node, self.command)
 
-    def run_step(self, command: Sequence[str]) -> int:
+    def run_command(self, command: Sequence[str]) -> int:
         """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
         if self.look_for_signals() or self.again:
             return TOLD_TO_END
         output = self.run_dir / "train.out"
         with output.open("ab") as out:
             offset = out.tell()
-            self.step = step = processes.started(
+            self.process = process = processes.started(
                 command, signal.SIGTERM, env=self.environ, stdin=self.lock, stdout=out, stderr=subprocess.STDOUT
             )
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(output, offset, over), daemon=True)
         viewer.start()
         ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
-        while processes.runs(step) and not ending.due():
+        while processes.is_running(process) and not ending.due():
             if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)
-        self.step = None
+        self.process = None
         ending.end_all(self.look_for_signals, 0)
-        step.wait()
+        process.wait()
         over.set()
         viewer.join()
-        return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(step)
+        if refused := self.control.refused:
+            self.say(refused)
+        return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(process)
 
     def look_for_signals(self) -> str:
-        """Handle the signals that came between two steps; return the one that told this job to end."""
+        """Handle the signals that came between two commands; return the one that told this job to end."""
         while number := processes.received(processes.JOB_SIGNALS):
             self.handle(number)
         return self.received
@@ -190,7 +192,7 @@ class Supervisor:
             self.noticed = True
         else:
             self.received = name.removeprefix("SIG")
-        running = self.step is not None and self.step.poll() is None
+        running = self.process is not None and self.process.poll() is None
         if running and self.control.tell():
             show(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once")
         elif number != signal.SIGUSR1:
@@ -199,9 +201,9 @@ class Supervisor:
             self.ended = self.again = True
             show(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended")
         if running and self.ended:
-            os.killpg(self.step.pid, signal.SIGTERM)
+            os.killpg(self.process.pid, signal.SIGTERM)
         # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
-        if self.step and self.received:
+        if self.process and self.received:
             record_end(self.run_dir, TOLD_TO_END, self.received, over=False)
 
     def requeue(self) -> None:

@@ -1,4 +1,4 @@
-"""`python -m workshop.launch`: print what a launcher exports, as lines of bash, then become its checks (checks.py).
+"""`python -m workshop.launch`: check a job without torch, and print what its launcher exports, as lines of bash.
 
 A mistake is one line and exit code 1, before there is a run folder.
 """
@@ -6,17 +6,20 @@ A mistake is one line and exit code 1, before there is a run folder.
 import os
 import re
 import shlex
+import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workshop.launch import rendezvous
-from workshop.launch.checks import as_bash, check_arguments, check_model
+from workshop.launch.checks import check_all, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
-from workshop.record.slurm_job import job_line
+from workshop.record.slurm_job import job_line, output_of
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
+from workshop.settings.settings import has_gpu
 
 # Paths: also globs, and slices after a colon.
 PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")
@@ -86,14 +89,126 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     return found | {"CONFIG": os.path.realpath(config) if config else ""}
 
 
+def world(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which the job's processes find each other, for its launcher and env_vars.sh.
+
+    Raises InputError for a shell that is on no node of its job, for more than one launcher, and for wrong numbers.
+    """
+    job = environ.get("SLURM_JOB_ID", "")
+    if job and not environ.get("SLURMD_NODENAME"):  # salloc's shell is often on the login node
+        raise InputError(f"this shell is on no node of job {job}; expected sbatch, or `srun --pty bash` before it")
+    if (tasks := environ.get("SLURM_STEP_NUM_TASKS") or "1") != "1":
+        raise InputError(f"srun starts {tasks} launchers; expected --ntasks=1")
+    for name in ("GPUS_PER_NODE", "EMULATED_NODES"):
+        if not re.fullmatch("[1-9][0-9]*", text := environ.get(name) or "1"):
+            raise InputError(f"{name}='{text}': expected a whole number of at least 1")
+    nodes = environ.get("SLURM_NNODES") or environ.get("EMULATED_NODES") or "1"
+    hosts = "localhost"
+    if job and nodes != "1":
+        hosts = output_of(["scontrol", "show", "hostnames", environ["SLURM_JOB_NODELIST"]]).strip()
+    run_id = job or environ["LAUNCHER_PID"]  # keeps two jobs' worlds apart
+    return {
+        "NNODES": nodes,
+        "NPROC_PER_NODE": environ.get("SLURM_GPUS_ON_NODE") or environ.get("GPUS_PER_NODE") or "1",
+        "SLURM_NODEID": environ.get("SLURM_NODEID") or "0",
+        "DEEPSPEED_HOSTS": hosts,
+        "MASTER_ADDR": hosts.split("\n")[0],  # the job's first node is this one
+        "MASTER_PORT": str(_free_port(20000 + int(run_id) % 12000)),  # below the ephemeral ports
+        "RDZV_ID": run_id,
+    }
+
+
+def _free_port(port: int) -> int:
+    """Return this port or the next that nobody listens on, so two jobs on one node cannot meet."""
+    while True:
+        with socket.socket() as connection:
+            if connection.connect_ex(("localhost", port)):
+                return port
+        port += 1
+
+
+def share_of_node(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return each process's share of this node: its GPUs, and threads for an optimizer on the CPU.
+
+    Raises InputError for more processes than GPUs.
+    """
+    nodes, per_node = int(environ["NNODES"]), int(environ["NPROC_PER_NODE"])
+    job, given = environ.get("SLURM_JOB_ID"), environ.get("CUDA_VISIBLE_DEVICES")
+    here = per_node if job and nodes > 1 else nodes * per_node
+    most = _gpus(given or "")
+    if most and here > most:
+        of = f" in CUDA_VISIBLE_DEVICES={given}" if given else ""
+        found = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
+        raise InputError(f"{found}; expected at most {most} in all")
+    processors = int(environ.get("SLURM_CPUS_ON_NODE") or len(os.sched_getaffinity(0)))
+    # torchrun would give a process one thread, DeepSpeed all.
+    found = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}
+    if not job:  # SLURM limits the job itself
+        visible = map(str, range(100)) if given is None else given.split(",")
+        found["CUDA_VISIBLE_DEVICES"] = ",".join([*visible][:here])
+    return found
+
+
+def _gpus(visible: str) -> int:
+    """Return how many GPUs a job may use on this node; 0 where there is none, or nvidia-smi does not say."""
+    if "MIG-" in visible:
+        return 1  # CUDA shows a process only one slice
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        listed = ""
+    present = len(re.findall("^GPU", listed, re.MULTILINE))
+    named = len(re.split(r"[, ]+", visible)) if re.match("[0-9G]", visible) else 0
+    if not present and not named and has_gpu({}):
+        print("note: nvidia-smi lists no GPU beside NVIDIA's driver: their number is not checked", file=sys.stderr)
+    return min(filter(None, (present, named)), default=0)
+
+
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline
+
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
+    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Return lines of bash that make one environment of another."""
+    lines = []
+    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
+        if name.isidentifier() and name not in after:
+            lines.append(f"unset {name}")
+        elif name.isidentifier() and after[name] != before.get(name):
+            lines.append(f"export {name}={shlex.quote(after[name])}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     before = dict(os.environ)
     environ = before | given(before)
-    environ |= rendezvous.world(environ)
+    environ |= world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
-    print(as_bash(before, environ), flush=True)
-    # In this environment, which libraries read when they are imported.
-    os.execve(sys.executable, [sys.executable, "-m", "workshop.launch.checks"], environ)
+    environ |= share_of_node(environ)
+    # From here on this process has the job's environment: huggingface_hub reads it when it is imported.
+    os.environ.clear()
+    os.environ.update(environ)
+    found = check_all(environ)
+    environ |= comforts(environ)
+    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
+    if environ.get("WANDB_MODE") == "offline":
+        del environ["WANDB_MODE"]
+    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
+    print(as_bash(before, environ))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,26 @@
-"""`python -m workshop.launch.checks`: check a job's environment without torch, and print what else it exports.
-
-This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
-exercise's settings and its configuration file.
+"""Check a job without torch: this Python has the training's packages, no variable of the shell is a misspelt setting,
+and the training accepts the exercise's settings and its configuration file.
 """
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
-from workshop.launch import rendezvous
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Launcher, Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
-from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import exported
 from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
-
-
-def check(shell: Mapping[str, str]) -> None:
-    """Raises InputError for a missing package or a misspelt variable."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    check_shell(shell)
 
 
 def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
@@ -132,55 +119,12 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
 
 def check_all(environ: Mapping[str, str]) -> Configuration | None:
     """Check the job's whole environment; return the configuration that is trained. Raises InputError."""
-    check(environ)
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+    check_shell(environ)
     check_world(environ)
     found = check_settings(environ)
     check_output(environ)
     warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
-
-
-def comforts(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
-    from workshop.data.hub import is_offline
-
-    # Without network the hub's library would retry for minutes; offline it reads its cache.
-    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
-    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
-
-
-def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
-    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
-    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
-        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
-    if names and subprocess.run(command, stdout=sys.stderr).returncode:
-        sys.exit(1)
-
-
-def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return lines of bash that make one environment of another."""
-    lines = []
-    for name in sorted({*before, *after} - {"_", "SHLVL", "PWD", "OLDPWD"}):  # these are each shell's own
-        if name.isidentifier() and name not in after:
-            lines.append(f"unset {name}")
-        elif name.isidentifier() and after[name] != before.get(name):
-            lines.append(f"export {name}={shlex.quote(after[name])}")
-    return "\n".join(lines)
-
-
-def main() -> None:
-    before = dict(os.environ)
-    environ = before | rendezvous.shares(before)
-    found = check_all(environ)
-    environ |= comforts(environ)
-    # Transformers would print that W&B is offline, even if it is not used; offline is the default.
-    if environ.get("WANDB_MODE") == "offline":
-        del environ["WANDB_MODE"]
-    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
-    print(as_bash(before, environ))
-
-
-if __name__ == "__main__":
-    main()

@@ -23,7 +23,7 @@ from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
-from workshop.training.sharding import SeenPrecision, held_mib, optimizer_states
+from workshop.training.sharding import PrecisionProbe, held_mib, optimizer_states
 
 # Collectives are counted in one step of the warm-up, because counting slows it down. Not in the first, in which
 # DeepSpeed's stage 3 learns the order of the layers.
@@ -91,7 +91,7 @@ class StepEvidence:
         self.recorder.counter = TokenCounter(None, device, ranks // dp_size)
         self.hang_watch = watch(settings)
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dp_size)
-        self.precision = SeenPrecision(blocks_of(model))
+        self.probe = PrecisionProbe(blocks_of(model))
         self.profiler = Profiler(settings)
         self.phases = MemoryPhases(model)
         self._number = 0
@@ -137,11 +137,11 @@ class StepEvidence:
         progress()
         self.profiler.after(step.step, self.writes)
         if step.step == 1:
-            self.precision.hook.remove()
+            self.probe.hook.remove()
             self.phases.end()
         if self.writes:
             if step.step == 1:
-                update_run_record(self.settings.run_dir, precision=self.precision.name)
+                update_run_record(self.settings.run_dir, precision=self.probe.precision)
             print(f"step {step.step}: loss {loss:.4f}, {step.step_time_s * 1000:.1f} ms", flush=True)
 
     def close(self, optimizer: torch.optim.Optimizer | None = None) -> None:

@@ -52,12 +52,14 @@ def prepare_libraries(settings: Settings, arguments: TrainingArguments) -> None:
     """Give DeepSpeed its compiled operators, let it and FSDP shard over gloo without a GPU, and open W&B's run."""
     if arguments.deepspeed:
         from workshop.kernels.operators import prepare_operators
+        from workshop.training.deepspeed import connect_without_gpu
 
         prepare_operators(arguments.deepspeed)
-    if arguments.deepspeed or arguments.fsdp:
-        from workshop.training.without_gpu import shard_over_gloo
+        connect_without_gpu()
+    if arguments.fsdp:
+        from workshop.training.fsdp import shard_without_gpu
 
-        shard_over_gloo(arguments)
+        shard_without_gpu(arguments)
     if reports_to_wandb(arguments):
         from workshop.training.weights_and_biases import open_run
 

@@ -10,6 +10,7 @@
 | `over` | training, after its last step | it no longer reads `stop` |
 | `finished` | training's rank 0, after saving and answering | the run is completed, whatever its launcher's exit code |
 | `ended N` | node N's process, after `saved` or `finished` | no rank of this node lives any more |
+| `refused TEXT` | a rank, with the error that it would print | the training cannot run as it is asked to; end it |
 """
 
 from pathlib import Path
@@ -56,6 +57,11 @@ class Control:
     def at_end(self) -> bool:
         """True if everything is written and the training ends by itself."""
         return self.finished or bool(self.saved)
+
+    @property
+    def refused(self) -> str:
+        """The error of the first rank that could not use an input; "": there is none."""
+        return next((line.removeprefix("refused ") for line in self.lines() if line.startswith("refused ")), "")
 
     def tell(self) -> bool:
         """Tell the training to save and end; return whether it will."""

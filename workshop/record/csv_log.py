@@ -1,7 +1,6 @@
 """Read comma-separated logs of jobs that may have been killed; every line is checked."""
 
 import codecs
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from workshop.record.errors import LogError, read_plain
 from workshop.record.schema import STEPS_COLUMNS
 
 _UNITS = (b"MiB", b"%", b"W", b"]")  # a cell that ends in a unit is whole
+LARGEST = 1e18  # of a number: sums of much larger ones overflow
 Rows = list[tuple[int, dict[str, str]]]  # line number, cells by column
 
 
@@ -62,12 +62,12 @@ def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> t
 
 
 def number(path: Path | str, line: int, cell: str, column: str, finite: bool = True, unit: str = "") -> float:
-    """Return a cell's value. Raises LogError for no number, and for nan and infinity if `finite`."""
+    """Return a cell's value. Raises LogError for no number, and for nan and what is above LARGEST if `finite`."""
     try:
         value = float(cell.removesuffix(unit))
     except ValueError:
         value = None
-    if value is None or (finite and not math.isfinite(value)):
+    if value is None or (finite and not abs(value) <= LARGEST):
         raise LogError(path, line, cell, f"a number in column {column}")
     return value
 

@@ -10,7 +10,6 @@ import os
 import stat
 import sys
 import traceback
-from codecs import BOM_UTF8
 from io import IOBase
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,12 @@ def utf8_lines(path: Path) -> list[str]:
     Raises:
         LogError: a line is not in UTF-8.
     """
-    for number, line in enumerate((data := path.read_bytes().removeprefix(BOM_UTF8)).split(b"\n"), 1):
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            raise LogError(path, number, line.decode("latin-1").strip(), "a line in UTF-8") from None
-    return data.decode().splitlines()
+    try:
+        return path.read_bytes().decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start)
+        line = error.object.split(b"\n")[number].decode("latin-1").strip()
+        raise LogError(path, number + 1, line, "a line in UTF-8") from None
 
 
 class LogError(InputError):

@@ -95,10 +95,6 @@ class Exercise:
             raise InputError(f'{path}: found no launcher {name}; expected a table [launchers."{name}"]')
         return self.launchers[name]
 
-    @property
-    def has_array(self) -> bool:
-        return any(launcher.array for launcher in self.launchers.values())
-
     def takes(self, script: str) -> str:
         """Return the kind of configuration that a script takes."""
         return self.scripts.get(script, "any")
@@ -107,11 +103,11 @@ class Exercise:
 def declared(folder: Path) -> Exercise:
     """Return what an exercise's folder declares; nothing without an exercise.toml."""
     path = folder / "exercise.toml"
-    return _read(path, path.stat().st_mtime_ns) if path.exists() else Exercise(folder=folder)
+    return _parsed(path, path.stat().st_mtime_ns) if path.exists() else Exercise(folder=folder)
 
 
 @cache
-def _read(path: Path, _: int) -> Exercise:
+def _parsed(path: Path, _: int) -> Exercise:
     values = tomllib.loads(path.read_text())
     launchers = {name: Launcher(**facts) for name, facts in values.pop("launchers", {}).items()}
     return Exercise(folder=path.parent, launchers=launchers, **values)

@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Sequence
 
 
-def told(command: Sequence[str]) -> str:
+def output_of(command: Sequence[str]) -> str:
     """Return what a command of SLURM prints; nothing without SLURM, or when it is silent."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=20).stdout
@@ -14,4 +14,4 @@ def told(command: Sequence[str]) -> str:
 
 def job_line(job: str) -> str:
     """Return a job's line; for an array's last task scontrol lists all tasks, this one first."""
-    return told(["scontrol", "show", "job", job, "--oneliner"]).partition("\n")[0]
+    return output_of(["scontrol", "show", "job", job, "--oneliner"]).partition("\n")[0]

@@ -82,7 +82,7 @@ class _Traceback:
     exceptions: list[Line] = field(default_factory=list)  # of the same failure
 
 
-def _read(path: Path | str) -> Iterator[Line]:
+def _lines(path: Path | str) -> Iterator[Line]:
     # newline="\n": carriage returns are no line ends to grep -n or an editor.
     with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:
         number = 1
@@ -98,7 +98,7 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
     ended: dict[str, _Traceback] = {}
     chained: dict[str, _Traceback] = {}  # ended, and another follows
     above = ""
-    for line in _read(path):
+    for line in _lines(path):
         if not (is_open or hint.search(line.text)):
             above = line.text
             continue
@@ -138,7 +138,7 @@ def message_of(path: Path | str, first: Line) -> str:
         if not re.match(rf"{START}\s*(?:{EXCEPTION}|what\(\):)", first.text):
             return first.shown
         begin = re.match(rf"{BAR}({PREFIX}{{,3}})", first.text)[1]
-    for line in itertools.takewhile(lambda line: line.number <= first.number + _LONGEST_MESSAGE, _read(path)):
+    for line in itertools.takewhile(lambda line: line.number <= first.number + _LONGEST_MESSAGE, _lines(path)):
         if line.number > first.number:
             inner = line.text[len(begin) :].strip()
             if not line.text.startswith(begin) or not inner or re.match(_NOT_OF_MESSAGE, inner):

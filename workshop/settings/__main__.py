@@ -6,7 +6,7 @@ from workshop.settings.settings import Settings
 
 print(f"{'setting':24} {'read by':12} value")
 for item in fields(Settings):
-    expected = item.metadata["kind"].expected
+    expected = item.metadata["format"].expected
     default = "in env_vars.sh" if item.default is MISSING else item.default
     if item.name not in ("run_dir", "config"):  # which the launcher sets
         print(f"{item.name.upper():24} {item.metadata['by']:12} {expected}; default: {str(default) or 'none'}")

@@ -3,13 +3,13 @@
 All of them refuse what the training refuses, in the same words.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,9 +51,8 @@ class Configuration:
             return "version 1; expected version 2"
         if self.content.get("comm_hook") == "bf16":
             return "comm_hook bf16; expected fp16, or none"
-        if self.content.get("compile", {}).get("deepcompile"):
-            return "compile.deepcompile; expected it left out"
-        return "super_offload; expected it left out" if self.offload.super_offload else ""
+        deepcompile = self.content.get("compile", {}).get("deepcompile")
+        return "compile.deepcompile; expected it left out" if deepcompile else ""
 
 
 def read_configuration(
@@ -127,7 +126,8 @@ def check_configuration(settings: Settings, start: Start) -> Configuration | Non
         raise InputError(f"{script} has no configuration, but '{settings.config}' was given")
     if takes in ("deepspeed", "fsdp") and not settings.config:
         files = sorted(str(file.relative_to(start.exercise)) for file in start.exercise.glob("*_configs/*.json"))
-        array = ", or a job array, whose tasks are lines of submit.txt" if exercise.has_array else ""
+        has_array = any(launcher.array for launcher in exercise.launchers.values())
+        array = ", or a job array, whose tasks are lines of submit.txt" if has_array else ""
         raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
     if found := configuration(settings, start):
         if settings.weights == "bf16" and (found.is_deepspeed or found.is_fsdp):
@@ -141,14 +141,13 @@ def settings_class(exercise: Path) -> type[Settings]:
     """Return the settings class that an exercise declares, else the workshop's."""
     facts = declared(exercise)
     module, _, name = facts.settings.rpartition(".")
-    if not module:
-        return Settings
-    before = list(sys.path)
-    sys.path[:0] = [str(exercise), *(str(repository_of(exercise) / folder) for folder in facts.modules)]
-    try:
-        return getattr(importlib.import_module(module), name)
-    finally:
-        sys.path[:] = before
+    for folder in facts.modules:  # whose settings this module imports
+        settings_class(repository_of(exercise) / folder)
+    if module and module not in sys.modules:
+        spec = spec_from_file_location(module, exercise / f"{module.rpartition('.')[2]}.py")
+        sys.modules[module] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[module])
+    return getattr(sys.modules[module], name) if module else Settings
 
 
 class Sizes(NamedTuple):

@@ -50,7 +50,7 @@ _AUTOS_ZERO = {f"zero_optimization.{name}" for name in (*_OF_HIDDEN_SIZE, GATHER
 
 
 def checked_deepspeed(
-    path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
+    path: Path, content: dict[str, Any], settings: Mapping[str, Any], world_size: int, trainer: bool = True
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the configuration under today's names, with "auto" for missing keys, and notes for the start.
 
@@ -61,61 +61,61 @@ def checked_deepspeed(
     Raises:
         InputError: a key or a value that is not trained as it is written.
     """
-    zero = config.get("zero_optimization")
+    zero = content.get("zero_optimization")
     if isinstance(zero, dict):
-        config = config | {"zero_optimization": _renamed(path, zero)}
+        content = content | {"zero_optimization": _renamed(path, zero)}
     auto = _AUTOS | _AUTOS_ZERO if trainer else _AUTOS
-    config = checked(path, config, KINDS, auto=auto, other=OTHER)
-    if "stage" not in config.get("zero_optimization", {}):
+    content = checked(path, content, KINDS, auto=auto, other=OTHER)
+    if "stage" not in content.get("zero_optimization", {}):
         raise InputError(f"{path}: found no zero_optimization.stage, expected 0, 1, 2 or 3")
-    scheduler = config.get("scheduler")
+    scheduler = content.get("scheduler")
     if scheduler and not trainer:
         raise InputError(f"{path}: nothing reads 'scheduler' here, the script has its own; expected it left out")
     for name in ("optimizer", "scheduler"):
-        if "type" not in config.get(name, {"type"}):
+        if "type" not in content.get(name, {"type"}):
             raise InputError(f"{path}: {name} has no type; expected {' or '.join(KINDS[name]['type'])}")
     if scheduler:
         kinds, params = SCHEDULERS[scheduler["type"]], scheduler.get("params", {})
         scheduler["params"] = checked(path, params, kinds, "scheduler.params", auto=auto)
         if missing := [name for name in ("cycle_min_lr", "cycle_max_lr") if name in kinds.keys() - params.keys()]:
             raise InputError(f"{path}: found no scheduler.params.{missing[0]}, expected one: DeepSpeed has no default")
-    if trainer and settings.get("optimizer", "adamw_torch_fused") != "adamw_torch_fused" and "optimizer" in config:
+    if trainer and settings.get("optimizer", "adamw_torch_fused") != "adamw_torch_fused" and "optimizer" in content:
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} has an optimizer of its own, which wins; expected it left out"
         )
-    left_out = _fill(path, config, settings, world_size)
-    if config.get("compile", {}).get("deepcompile") and settings and not settings.get("compile"):
+    left_out = _fill(path, content, settings, world_size)
+    if content.get("compile", {}).get("deepcompile") and settings and not settings.get("compile"):
         raise InputError(f"{path}: compile.deepcompile needs COMPILE=true of the speed ladder; expected it left out")
     notes = [f"takes {', '.join(left_out)} from the run's settings, because it leaves them out"] if left_out else []
-    zero = config["zero_optimization"]
+    zero = content["zero_optimization"]
     notes += _check_stage(path, zero)
-    if "8bit" in settings.get("optimizer", "") and Offload.of(config).share:
+    if "8bit" in settings.get("optimizer", "") and Offload.of(content).share:
         raise InputError(f"OPTIMIZER={settings['optimizer']}: {path} offloads DeepSpeed's Adam; expected adamw_torch")
     if settings.get("optimizer") == "muon" and zero["stage"] == 3 and zero.get("reduce_scatter", True):
         raise InputError(f"OPTIMIZER=muon: {path} is ZeRO-3; expected stage 1 or 2, or reduce_scatter false beside it")
-    notes += _without_effect(config)
-    if not zero["stage"] and settings.get("fp16") and config["fp16"].get("loss_scale") != 1:
+    notes += _without_effect(content)
+    if not zero["stage"] and settings.get("fp16") and content["fp16"].get("loss_scale") != 1:
         notes.append("divides stage 0's gradients by a scale that the loss does not get; expected fp16.loss_scale 1")
     if trainer and zero["stage"] == 3:
         notes += _gather(path, zero, settings.get("save", "no") != "no")
-    return config, notes
+    return content, notes
 
 
-def filled(config: dict[str, Any], hidden_size: int) -> dict[str, Any]:
+def filled(content: dict[str, Any], hidden_size: int) -> dict[str, Any]:
     """Return the configuration with Transformers' numbers for "auto" once the model is known."""
-    zero = config.get("zero_optimization", {})
+    zero = content.get("zero_optimization", {})
     sizes = {name: of(hidden_size) for name, of in _OF_HIDDEN_SIZE.items() if zero.get(name) == AUTO}
-    return config | {"zero_optimization": zero | sizes} if sizes else config
+    return content | {"zero_optimization": zero | sizes} if sizes else content
 
 
-def operators_of(config: dict[str, Any]) -> list[str]:
+def operators_of(content: dict[str, Any]) -> list[str]:
     """Return DeepSpeed's compiled operators: of the optimizer, if it is not PyTorch's, and of DeepCompile."""
-    names = ["dc"] if config.get("compile", {}).get("deepcompile") else []
-    on_cpu = Offload.of(config).share > 0
-    if "optimizer" in config:
-        if not config["optimizer"].get("params", {}).get("torch_adam"):
+    names = ["dc"] if content.get("compile", {}).get("deepcompile") else []
+    on_cpu = Offload.of(content).share > 0
+    if "optimizer" in content:
+        if not content["optimizer"].get("params", {}).get("torch_adam"):
             names.append("cpu_adam" if on_cpu else "fused_adam")
-    elif on_cpu and config.get("zero_force_ds_cpu_optimizer", True):
+    elif on_cpu and content.get("zero_force_ds_cpu_optimizer", True):
         names.append("cpu_adam")  # accelerate makes the Trainer's AdamW DeepSpeed's
     return names
 
@@ -138,7 +138,7 @@ def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _fill(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> list[str]:
+def _fill(path: Path, content: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> list[str]:
     """Put "auto" for missing keys that the settings have; return those for which DeepSpeed has another default.
 
     Raises InputError where the JSON contradicts the settings: micro-batch 4 beside a loader with 32 (erratum B5).
@@ -154,16 +154,16 @@ def _fill(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world
     left_out = []
     for key, same_as in _SAME_AS.items():
         *sections, name = key.split(".")
-        if sections[-1:] == ["params"] and sections[0] not in config:  # of an optimizer or a scheduler
+        if sections[-1:] == ["params"] and sections[0] not in content:  # of an optimizer or a scheduler
             continue
-        part = config
+        part = content
         for section in sections:
             part = part.setdefault(section, {})
         if name in part:
             if (value := values[same_as]) is not None and part[name] not in (AUTO, value):
                 expected = '"auto" in the JSON' if key in _FILLED else "the same in both"
                 raise InputError(f"{path}: {key} is {part[name]!r}, but {same_as} is {value!r}; expected {expected}")
-        elif key in _FILLED and (sections[:1] != ["scheduler"] or name in SCHEDULERS[config["scheduler"]["type"]]):
+        elif key in _FILLED and (sections[:1] != ["scheduler"] or name in SCHEDULERS[content["scheduler"]["type"]]):
             part[name] = AUTO
             if name not in ("train_batch_size", "betas", "eps", "enabled", "total_num_steps"):
                 left_out.append(key)
@@ -181,24 +181,23 @@ def _check_stage(path: Path, zero: dict[str, Any]) -> list[str]:
             zero.pop(name, None)
         elif stage < least:
             raise InputError(f"{path}: stage {stage} does not read zero_optimization.{name}; expected stage {least}")
-    optimizer = zero.get("offload_optimizer", {})
-    if stage < 3 and (optimizer.get("ratio", 1) < 1 or optimizer.get("super_offload")):
-        raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, no super_offload, or 3")
+    if stage < 3 and zero.get("offload_optimizer", {}).get("ratio", 1) < 1:
+        raise InputError(f"{path}: stage {stage} offloads all or nothing; expected no ratio, or stage 3")
     unread = {0: ZERO.keys() - {"stage"}, 3: STAGES_12}.get(stage, STAGE_3)
     unread = [name for name in zero if name in unread and zero[name] not in (False, 0)]
     return [f"has {', '.join(unread)}, which ZeRO stage {stage} does not read"] if unread else []
 
 
-def _without_effect(config: dict[str, Any]) -> list[str]:
+def _without_effect(content: dict[str, Any]) -> list[str]:
     """Drop keys that no Trainer reads, so that nothing is planned with them; return notes."""
     notes = []
-    if any(config.pop("activation_checkpointing", {}).values()):
+    if any(content.pop("activation_checkpointing", {}).values()):
         notes.append("has activation_checkpointing, which does nothing here; expected GRADIENT_CHECKPOINTING=true")
-    if config.pop("aio", None):
+    if content.pop("aio", None):
         notes.append("has aio, which does nothing: it is for offloading to nvme")
-    if config.pop("steps_per_print", None):
+    if content.pop("steps_per_print", None):
         notes.append("has steps_per_print, which does nothing: steps.csv has every step")
-    if config.get("scheduler", {}).get("type") == "LRRangeTest":
+    if content.get("scheduler", {}).get("type") == "LRRangeTest":
         notes.append("tests a range of learning rates, so LEARNING_RATE does nothing")
     return notes
 

@@ -25,16 +25,16 @@ _OTHER = {
 }
 
 
-def checked_fsdp(path: Path, config: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
+def checked_fsdp(path: Path, content: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
     """Return the configuration with its version. Raises InputError for keys that are ignored or cannot work."""
-    check_keys(path, config)
+    check_keys(path, content)
     if settings.get("timers"):
         raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
-    if not config.get("fsdp", True):
-        return config
-    config = {"version": 2} | config
+    if not content.get("fsdp", True):
+        return content
+    content = {"version": 2} | content
     fused = "fused" in settings.get("optimizer", "")
-    if config["version"] == 1 and config.get("cpu_offload") and settings.get("fp16") and fused:
+    if content["version"] == 1 and content.get("cpu_offload") and settings.get("fp16") and fused:
         # Found on the GPU: the scaler's overflow flag has another shape than the CPU's fused step takes (torch 2.13).
         raise InputError(
             f"OPTIMIZER={settings['optimizer']}: {path} is FSDP1 with cpu_offload, where fp16 gradient scaling cannot "
@@ -45,10 +45,10 @@ def checked_fsdp(path: Path, config: dict[str, Any], settings: Mapping[str, Any]
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
             "Trainer's own would gather every block once more in the backward pass"
         )
-    if config.get("async_save") and config.get("state_dict_type") != "SHARDED_STATE_DICT":
+    if content.get("async_save") and content.get("state_dict_type") != "SHARDED_STATE_DICT":
         raise InputError(f'{path}: async_save writes shards; expected "state_dict_type": "SHARDED_STATE_DICT"')
-    check_copies(path, "dp_replicate_size", config.get("dp_replicate_size", 1), world_size)
-    return config
+    check_copies(path, "dp_replicate_size", content.get("dp_replicate_size", 1), world_size)
+    return content
 
 
 def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
@@ -60,19 +60,19 @@ def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
         )
 
 
-def check_keys(path: Path, config: dict[str, Any]) -> None:
+def check_keys(path: Path, content: dict[str, Any]) -> None:
     """Raises InputError for a key that nothing reads or a value that does not fit."""
-    checked(path, {name: config[name] for name in ("fsdp", "version") if name in config}, COMMON)
-    version = config.get("version", 2)
+    checked(path, {name: content[name] for name in ("fsdp", "version") if name in content}, COMMON)
+    version = content.get("version", 2)
     kinds, where = COMMON | BY_VERSION[version], f" in FSDP{version}"
-    if not config.get("fsdp", True):
+    if not content.get("fsdp", True):
         kinds, where = {"fsdp": "flag"} | DDP, ' where "fsdp" is false'
     other = {}
-    for name in config:
+    for name in content:
         bare = name.removeprefix("fsdp_")
         new = _NEW_NAMES.get(bare, bare)
         if new != name and new in kinds:
             other[name] = f"{new}: {words(kinds[new])}"
         elif new in BY_VERSION[1]:
             other[name] = f'{new}, and "version": 1'
-    checked(path, config, kinds, other=_OTHER | other, where=where)
+    checked(path, content, kinds, other=_OTHER | other, where=where)

@@ -12,7 +12,8 @@ from workshop.record.errors import read_json
 _WORKSHOP = Path(__file__).parents[1]
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
 SHAPES = {path.stem: path for path in sorted((_WORKSHOP / "shapes").glob("*.json"))}
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json")
+# The last ones nothing here loads: a training that asks for them is refused, not begun from random weights.
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.index.json", "*.pth", "*.gguf", "*.h5", "*.msgpack")
 TINY = _WORKSHOP / "sample" / "tiny_bloom"  # shipped with the sample, whose tokenizer it fits
 
 

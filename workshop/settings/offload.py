@@ -22,26 +22,24 @@ class Offload(NamedTuple):
     """What a configuration keeps in CPU memory.
 
     Attributes: share: of the optimizer's states, and of their update: 1, or stage 3's `ratio`; parameters: the weights,
-        too; pinned: DeepSpeed's default; super_offload: a process of its own updates.
+        too; pinned: DeepSpeed's default.
     """
 
     share: float
     parameters: bool
     pinned: bool
-    super_offload: bool
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Self:
-        """Args: config: DeepSpeed's under today's names, or FSDP's, whose `cpu_offload` keeps all there."""
-        if config.get("cpu_offload"):
-            return cls(1.0, True, True, False)
-        zero = config.get("zero_optimization", {})
+    def of(cls, content: Mapping[str, Any]) -> Self:
+        """Args: content: of DeepSpeed under today's names, or of FSDP, whose `cpu_offload` keeps all there."""
+        if content.get("cpu_offload"):
+            return cls(1.0, True, True)
+        zero = content.get("zero_optimization", {})
         optimizer, parameters = (zero.get(name) or {} for name in ("offload_optimizer", "offload_param"))
         return cls(
             share=optimizer.get("ratio", 1.0) if optimizer.get("device") == "cpu" else 0.0,
             parameters=parameters.get("device") == "cpu",
             pinned=optimizer.get("device") == "cpu" and optimizer.get("pin_memory", True),
-            super_offload=optimizer.get("super_offload", False),
         )
 
 
@@ -53,9 +51,9 @@ class Moved(NamedTuple):
     to_gpu_pageable: float
 
 
-def moved_bytes(config: Mapping[str, Any], shard: float, micro_batches: int, width: int) -> Moved:
-    """Args: config: DeepSpeed's, with offload; shard: P/N; width: bytes of a computing weight."""
-    offload, stage_3 = Offload.of(config), config["zero_optimization"]["stage"] == 3
+def moved_bytes(content: Mapping[str, Any], shard: float, micro_batches: int, width: int) -> Moved:
+    """Args: content: of a file of DeepSpeed, with offload; shard: P/N; width: bytes of a computing weight."""
+    offload, stage_3 = Offload.of(content), content["zero_optimization"]["stage"] == 3
     added = width * shard * micro_batches if stage_3 or micro_batches > 1 else 0
     to_cpu = added + FP32_BYTES * offload.share * shard
     if offload.parameters:

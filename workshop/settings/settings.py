@@ -38,7 +38,7 @@ def is_tiny(model_name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Format:
     """What a setting's text may be: `parse` accepts it, and the value `fits`."""
 
     parse: Callable[[str], Any]
@@ -53,34 +53,34 @@ class Kind:
         raise InputError(one_line(f"{named}: expected {self.expected}"))
 
 
-def choice(*allowed: str) -> Kind:
-    return Kind({text: text for text in allowed}.__getitem__, " or ".join(allowed))
+def choice(*allowed: str) -> Format:
+    return Format({text: text for text in allowed}.__getitem__, " or ".join(allowed))
 
 
-boolean = Kind(lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false")
-positive = Kind(int, "a whole number of at least 1", lambda value: value >= 1)
-count = Kind(int, "a whole number of at least 0", lambda value: value >= 0)
-real = Kind(float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
-step_range = Kind(
+boolean = Format(lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()], "true or false")
+positive = Format(int, "a whole number of at least 1", lambda value: value >= 1)
+count = Format(int, "a whole number of at least 0", lambda value: value >= 0)
+real = Format(float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+step_range = Format(
     str,
     "two step numbers as FIRST:LAST, for example 5:8",
     lambda text: 1 <= int(text.partition(":")[0]) <= int(text.partition(":")[2]),
 )
 # Not the run folder itself or one above it: they hold other files and runs.
-own_folder = Kind(
+own_folder = Format(
     Path,
     "a folder inside the run folder, or an absolute path",
     lambda path: normpath(path).split("/")[0] not in (".", ".."),
 )
 # A folder that `runs` finds: not hidden, and on one line.
-folder_name = Kind(
+folder_name = Format(
     str, "a folder's name of letters, digits and . _ + -", lambda text: re.fullmatch(r"\w[\w.+-]*", text)
 )
 
 
-def setting(kind: Kind = Kind(str), default: Any = MISSING, by: str = "") -> Any:
-    """Declare a setting: its kind, its default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
-    return field(default=default, metadata={"kind": kind, "by": by})
+def setting(form: Format = Format(str), default: Any = MISSING, by: str = "") -> Any:
+    """Declare a setting: its format, default, and who reads it: a folder of workshop/, "the Trainer", or "tools"."""
+    return field(default=default, metadata={"format": form, "by": by})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Settings:
     """
 
     # Where the evidence goes; launch.sh sets RUN_DIR, a fresh folder for every run.
-    run_dir: Path = setting(Kind(Path))
+    run_dir: Path = setting(Format(Path))
     experiment_name: str = setting(folder_name, by="job")
     output_dir: Path = setting(own_folder, by="the Trainer")  # relative to run_dir
     repeat: int = setting(positive, 1, by="tools")  # tables show the median over runs differing in it only
@@ -182,7 +182,7 @@ class Settings:
                 continue
             place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
             own = text if name == "EXPERIMENT_NAME" else text.strip()
-            values[item.name] = item.metadata["kind"].value_of(own, f"{name}='{text}'{place}")
+            values[item.name] = item.metadata["format"].value_of(own, f"{name}='{text}'{place}")
         settings = cls(**values)
         settings.check()
         return settings
@@ -213,8 +213,8 @@ class Settings:
     def check_start(self, start: Start) -> None:
         """Reject settings that this launcher, this script or so many processes cannot train with."""
 
-    def check_with(self, found: Any) -> None:
-        """Reject settings that the configuration (configuration.py) cannot be trained with."""
+    def check_with(self, configuration: Any) -> None:
+        """Reject settings that a Configuration (configuration.py) cannot be trained with."""
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:

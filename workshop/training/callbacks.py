@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback
@@ -18,9 +18,6 @@ from workshop.private_names import call_before_forward
 from workshop.record import csv_log
 from workshop.record.run_record import read_run_record
 from workshop.record.schema import LEAST_ENERGY_S, STEPS_COLUMNS, Step, types_of
-
-if TYPE_CHECKING:  # of a GPU
-    from workshop.training.energy import Reading
 
 NVIDIA_SMI_TIME = "%Y/%m/%d %H:%M:%S.%f"
 # Keys of torch.cuda.memory_stats; peaks count from the training's start or the last evaluation
@@ -130,8 +127,9 @@ class StepRecorder(TrainerCallback):
             from workshop.training.energy import GpuCounters
 
             self.gpu = GpuCounters()
-        self.readings: list[tuple[Future[Reading], Future[Reading]]] = []  # before and after each step of this attempt
-        self._before: Future[Reading] | None = None
+        # energy.Reading before and after each step of this attempt
+        self.readings: list[tuple[Future[Any], Future[Any]]] = []
+        self._before: Future[Any] | None = None
         self._start_s = 0.0
         self._last: dict[str, Any] = {}
 

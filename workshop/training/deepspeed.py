@@ -27,6 +27,15 @@ def deepspeed_config(settings: Settings) -> dict[str, Any]:
     return config | {"wall_clock_breakdown": True} if settings.timers else config
 
 
+def connect_without_gpu() -> None:
+    """Let DeepSpeed use gloo where there is no GPU: the process group that Transformers has opened."""
+    import deepspeed
+    import torch
+
+    if not torch.cuda.is_available():
+        deepspeed.init_distributed(dist_backend="gloo")
+
+
 def ask_cuda_for_free_memory() -> None:
     """Have ZeRO's stages 1 and 2 ask CUDA, not NVML, which fails if CUDA_VISIBLE_DEVICES names GPUs by UUID."""
     import torch

@@ -6,10 +6,10 @@ NVML numbers all GPUs of the node, whatever CUDA_VISIBLE_DEVICES says, so the GP
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
-from types import ModuleType
+from functools import cache
 from typing import Any, NamedTuple
 
+import pynvml  # of nvidia-ml-py
 import torch
 
 
@@ -25,31 +25,24 @@ class GpuCounters:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
 
-    @cached_property
-    def _nvml(self) -> tuple[ModuleType, Any] | None:
-        """NVML and its handle for this rank's GPU."""
-        import pynvml  # of nvidia-ml-py
-
-        try:
-            pynvml.nvmlInit()
-            uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
-            return pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        except pynvml.NVMLError:
-            return None
-
     def read(self) -> Future[Reading]:
         """Read the counters now, while the training continues."""
-        return self._thread.submit(_ask, self._nvml)  # looked up here: the thread has no current GPU
+        # The handle is found here: the thread has no current GPU.
+        return self._thread.submit(_read, _handle(torch.cuda.current_device()))
 
 
-def _ask(found: tuple[ModuleType, Any] | None) -> Reading:
-    now = datetime.now()
-    if found is None:
-        return Reading(now)
-    nvml, gpu = found
-    joules = load_percent = None
-    with suppress(nvml.NVMLError):
-        joules = nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
-    with suppress(nvml.NVMLError):
-        load_percent = nvml.nvmlDeviceGetUtilizationRates(gpu).gpu
+@cache
+def _handle(device: int) -> Any:
+    """Return NVML's handle of a GPU; None without NVML."""
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+
+
+def _read(gpu: Any) -> Reading:
+    now, joules, load_percent = datetime.now(), None, None
+    with suppress(pynvml.NVMLError):
+        joules = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000
+    with suppress(pynvml.NVMLError):
+        load_percent = pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu
     return Reading(now, joules, load_percent)

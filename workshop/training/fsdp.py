@@ -1,23 +1,22 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from accelerate.parallelism_config import ParallelismConfig
-from accelerate.utils import DDPCommunicationHookType
-from transformers import Trainer
+from accelerate.utils import DDPCommunicationHookType, DistributedType
+from torch.distributed.fsdp import CPUOffloadPolicy
+from transformers import Trainer, TrainingArguments
 
 from workshop.private_names import set_optimize_ddp
-from workshop.record.errors import InputError
 from workshop.record.exercises import Start
 from workshop.settings.configuration import configuration
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
-from workshop.training.models import blocks_of
 from workshop.training.saving import CheckpointWriter
 
 
@@ -67,8 +66,6 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
             from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
 
             find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
-        if names := options.get("transformer_layer_cls_to_wrap"):
-            check_blocks(settings, names, trainer.model)
         return
     del options["fsdp"]
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
@@ -78,12 +75,17 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
         setattr(trainer.accelerator.ddp_handler, option, value)
 
 
-def check_blocks(settings: Settings, names: Sequence[str], model: torch.nn.Module) -> None:
-    """Raises InputError where the classes to wrap are another model's, or its blocks are not among them."""
-    block, made = type(blocks_of(model)[0]).__name__, {type(module).__name__ for module in model.modules()}
-    if block not in names or not made.issuperset(names):
-        found = f"transformer_layer_cls_to_wrap is {names!r}, but the blocks of this model are {block}"
-        raise InputError(f"{settings.config}: {found}; expected them, or the key left out")
+def shard_without_gpu(arguments: TrainingArguments) -> None:
+    """Let FSDP shard over gloo where there is no GPU; call it before the Trainer is made.
+
+    accelerate supports FSDP on accelerators only: it would silently run DDP.
+    """
+    if torch.cuda.is_available():
+        return
+    PartialState().distributed_type = DistributedType.MULTI_GPU
+    plugin = arguments.fsdp_plugin_args
+    if plugin.get("cpu_offload"):
+        plugin["cpu_offload"] = CPUOffloadPolicy(pin_memory=False)  # there is no GPU to pin the memory for
 
 
 def start_scaler(trainer: Trainer) -> None:

@@ -41,14 +41,13 @@ def collective_timeout_s(settings: Settings) -> int:
 def watch(settings: Settings) -> "HangWatch":
     """Return this process's watch; the first call starts it. With HANG_TIMEOUT_S=0 it watches nothing."""
     global _watch
-    if _watch or not settings.hang_timeout_s:
-        return _watch or HangWatch(settings)
-    _watch = HangWatch(settings)
-    _watch.stacks.parent.mkdir(parents=True, exist_ok=True)
-    _watch.file = _watch.stacks.open("w")
-    dump_on_sigterm()
-    _watch.arm()
-    return _watch
+    if settings.hang_timeout_s and not _watch:
+        _watch = HangWatch(settings)
+        _watch.stacks.parent.mkdir(parents=True, exist_ok=True)
+        _watch.file = _watch.stacks.open("w")
+        dump_on_sigterm()
+        _watch.arm()
+    return _watch or HangWatch(settings)
 
 
 def progress(slow: bool = False) -> None:

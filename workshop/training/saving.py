@@ -12,7 +12,7 @@ import signal
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -24,9 +24,6 @@ from workshop.record.run_record import last_attempt, read_run_record, update_las
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
 from workshop.training.hangs import dump_on_sigterm, progress
-
-if TYPE_CHECKING:  # PyTorch's distributed checkpoints with it
-    from workshop.training.async_save import AsyncSaver
 
 CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
@@ -68,10 +65,9 @@ class CheckpointWriter(TrainerCallback):
     training passes its last step before the interruption, it records the lost time in run.json.
 
     Attributes:
-        saver: writes FSDP2's shards asynchronously; None: the training waits for the disk.
+        saver: an AsyncSaver (async_save.py) of FSDP2's shards; None: the training waits for the disk.
         save_times_s: per checkpoint, for how long the training stands still.
-        disk_times_s: per checkpoint, how long the ranks write files, how long they compute their SHA-256, and the time
-            until it is whole.
+        disk_times_s: per checkpoint, the time until it is whole.
         size_bytes: of the last one, on rank 0.
         trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
@@ -79,9 +75,9 @@ class CheckpointWriter(TrainerCallback):
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
         self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
-        self.saver: AsyncSaver | None = None
+        self.saver: Any = None
         self.save_times_s: list[float] = []
-        self.disk_times_s: list[tuple[float, float, float]] = []
+        self.disk_times_s: list[float] = []
         self.size_bytes = 0
         self.trained_before_s = 0.0
         self.ending = False
@@ -201,10 +197,8 @@ class CheckpointWriter(TrainerCallback):
         group = self.saver.wait() if self.saver else None
         if torch.distributed.is_initialized():
             torch.distributed.barrier(group)
-        written_s = time.monotonic()
         folder = self.settings.output_path / checkpoints.UNFINISHED / f"checkpoint-{step}"
         shares = gather_objects(checkpoints.digests(folder, args.process_index, args.world_size), group)
-        hashed_s = time.monotonic()
         if args.process_index == 0:
             trained_until_s = begin_s if self.saver else time.monotonic()
             self._finish(args, step, folder, shares, trained_until_s - self._begin_s)
@@ -213,7 +207,7 @@ class CheckpointWriter(TrainerCallback):
                 print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
         if torch.distributed.is_initialized():
             torch.distributed.barrier(group)
-        self.disk_times_s.append((written_s - begin_s, hashed_s - written_s, time.monotonic() - begin_s))
+        self.disk_times_s.append(time.monotonic() - begin_s)
 
     def _finish(self, args: Any, step: int, folder: Path, shares: list[checkpoints.Digests], trained_s: float) -> None:
         output = self.settings.output_path
@@ -245,14 +239,11 @@ class CheckpointWriter(TrainerCallback):
         if not self.size_bytes:
             return {}
         times_s = self.save_times_s
-        write_s, hash_s, disk_s = (sum(parts) / len(times_s) for parts in zip(*self.disk_times_s, strict=True))
         return {
             "checkpoints": len(times_s),
             "checkpoint_time_s": sum(times_s) / len(times_s),
             "checkpoint_last_time_s": times_s[-1],
-            "checkpoint_disk_time_s": disk_s,
-            "checkpoint_write_time_s": write_s,
-            "checkpoint_hash_time_s": hash_s,
+            "checkpoint_disk_time_s": sum(self.disk_times_s) / len(times_s),
             "checkpoint_mib": self.size_bytes / 2**20,
             "checkpoint_time_share_%": 100 * sum(times_s) / (time.monotonic() - self._begin_s),
         }

@@ -57,16 +57,16 @@ def shard_units(blocks: Iterable[torch.nn.Module]) -> int:
     return sum(any(isinstance(layer, FSDPModule | FullyShardedDataParallel) for layer in pair) for pair in layers)
 
 
-class SeenPrecision:
-    """Sees in which type the first linear layer of the blocks computes (`name`); remove `hook` when it is known."""
+class PrecisionProbe:
+    """Sees the type in which the first linear layer of the blocks computes; remove `hook` when it is known."""
 
     def __init__(self, blocks: torch.nn.Module) -> None:
-        self.name: str | None = None
+        self.precision: str | None = None
         linear = next(module for module in blocks.modules() if isinstance(module, LINEAR))
         self.hook = linear.register_forward_hook(self._see)
 
     def _see(self, linear: torch.nn.Module, inputs: Any, output: torch.Tensor) -> None:
-        self.name = PRECISIONS[output.dtype]
+        self.precision = PRECISIONS[output.dtype]
 
 
 def zero_gradients(model: torch.nn.Module, zero: Any) -> list[torch.Tensor]:
@@ -128,12 +128,12 @@ class ShardingRecorder(TrainerCallback):
         if args.deepspeed:
             self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
             self.full["gradients"] = self.full["optimizer"]
-        self.precision = SeenPrecision(self.blocks)
-        self._hooks = [model.register_forward_hook(self._after_forward), self.precision.hook]
+        self.probe = PrecisionProbe(self.blocks)
+        self._hooks = [model.register_forward_hook(self._after_forward), self.probe.hook]
         if args.deepspeed and args.torch_compile:  # it compiles hooks; ZeRO's weights have the type it computes in
             for hook in self._hooks:
                 hook.remove()
-            self.precision.name = PRECISIONS[next(self.blocks.parameters()).dtype]
+            self.probe.precision = PRECISIONS[next(self.blocks.parameters()).dtype]
 
     def _after_forward(self, model: torch.nn.Module, *_: Any) -> None:
         # Here, not after the step: SHARD_GRAD_OP keeps the gathered parameters from the forward to the backward pass.
@@ -159,7 +159,7 @@ class ShardingRecorder(TrainerCallback):
             return
         self._after_forward(model)  # if no hook has called it
         if state.is_world_process_zero:
-            update_run_record(self.settings.run_dir, precision=self.precision.name)
+            update_run_record(self.settings.run_dir, precision=self.probe.precision)
         if args.deepspeed:  # accelerate wraps ZeRO's optimizer, which wraps the one that computes
             zero = optimizer.optimizer
             optimizer = getattr(zero, "optimizer", zero)
@@ -187,6 +187,8 @@ class ShardingRecorder(TrainerCallback):
             update_run_record(self.settings.run_dir, sharding=sharding)
             parts = ", ".join(f"{held / self.full[key]:.0%} of the {key}" for key, held in most.items())
             offload = ", offloaded to the CPU" if offloads else ""
-            print(f"strategy: {self.method}, computing in {self.precision.name}; a rank holds at most {parts}{offload}")
+            print(
+                f"strategy: {self.method}, computing in {self.probe.precision}; a rank holds at most {parts}{offload}"
+            )
             held = ", ".join(f"{size:,.2f} MiB of {part.replace('_', ' ')}" for part, size in mib.items())
             print(f"states: the fullest rank holds {held}; together {sum(mib.values()):,.2f} MiB")

@@ -1,6 +1,7 @@
 """Weights & Biases beside the local files: offline in the run's folder, so that no job waits for a server."""
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import wandb
 from transformers import TrainingArguments
 from transformers.integrations import INTEGRATION_TO_CALLBACK, WandbCallback
 
+from workshop.record.errors import InputError
 from workshop.settings.settings import Settings
 
 
@@ -28,7 +30,10 @@ def open_run(settings: Settings, arguments: TrainingArguments) -> None:
     if arguments.process_index == 0:
         project = os.environ.get("WANDB_PROJECT") or settings.experiment_name
         own = {"dir": settings.run_dir, "mode": settings.wandb_mode}
+        ours = sys.excepthook
         wandb.init(project=project, id=settings.run_dir.name, name=settings.run_dir.name, resume="allow", **own)
+        theirs = sys.excepthook  # prints every traceback
+        sys.excepthook = lambda kind, *of: (ours if issubclass(kind, InputError) else theirs)(kind, *of)
 
 
 def report_summary(summary: dict[str, Any]) -> None:

@@ -3,8 +3,7 @@
 It has the parameters of each module that was moved as a whole, the norm of the gradients before clipping of each step
 and, whole and by their names, the gradients of the first and the last step, and the weights at the end: of a pipeline
 those that the rank has, a tied matrix under both names. Of a mixture of experts ddp.py has the auxiliary loss that
-Transformers computes. UNTIED gives the custom model a head of its own; FAULT names an error of faults.py, planted in
-the script.
+Transformers computes. UNTIED gives the custom model a head of its own.
 """
 
 import importlib
@@ -21,7 +20,6 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 
 from custom_model import model as gpt
-from tests.further.dimensions.faults import planted
 from workshop.data import load
 from workshop.data.encoding import IGNORE
 
@@ -94,13 +92,11 @@ def clipped(*given: Any) -> torch.Tensor:
 
 if __name__ == "__main__":
     loop.build_model, loop.load_data = build_model, load_data
-    if os.environ.get("FAULT"):
-        loop.check_model = lambda *_: None  # which refuses some of the faults: here the proof has to see them
     setattr(loop, clip_name, clipped)
     undo.enter_context(patch.object(torch.nn.Module, "to", moved))
     untied = {"tie_word_embeddings": False} if os.environ.get("UNTIED") else {}
     gpt.SimpleGPTConfig = partial(gpt.SimpleGPTModel.config_class, **untied)
-    with planted(os.environ.get("FAULT", ""), script), undo:
+    with undo:
         script.main()
     proof["weights"] = named("data")
     torch.save(proof, Path(os.environ["RUN_DIR"], f"proof-{dist.get_rank()}.pt"))

@@ -205,7 +205,7 @@ def test_a_run_that_cannot_fit_is_asked_about_where_somebody_can_answer(
     arguments = parser().parse_args(words, argparse.Namespace(after_dashes=[]))
     monkeypatch.setattr("sys.stdin", io.StringIO("" if answer is None else f"{answer}\n"))
     monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
-    assert len(submit_command._willing(submissions.read(file, {}), arguments)) == started
+    assert len(submit_command._willing(submissions.read_list(file, {}), arguments)) == started
     large, small, *rest = capsys.readouterr().out.splitlines()
     assert re.match(r"v100-32gb  does not fit: needs [\d,]+ of 32,480 MiB", large)
     assert re.match(r"v100-32gb  fits: needs [\d,]+ of 32,480 MiB", small)

@@ -7,7 +7,7 @@ from tools.commands.doctor import asked_minutes, minutes
 from tools.plan.gpus import GPUS
 from tools.plan.submitted_lines import predictions_of
 from tools.plan.workload import SOCKETS_GB_PER_S
-from tools.submit.submissions import exercise_files, read
+from tools.submit.submissions import exercise_files, read_list
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_durations_are_read_as_slurm_reads_them(written: str, found: float) -> N
 
 
 def test_every_line_asks_for_the_time_that_it_may_need_on_an_h200() -> None:
-    lines = [line for file in exercise_files([]) for line in read(file, {})]
+    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
     with simulated_here():
         predictions = predictions_of(lines, GPUS["h200"], SOCKETS_GB_PER_S)
     for line, found in zip(lines, predictions, strict=True):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.launching import REPO
 from tools.errors import LogError
-from tools.logs.figures import figure, measure
+from tools.logs.figures import measure, value_of
 from tools.logs.run import Run
 from tools.logs.runs import find_runs, read_run
 from workshop.record import collectives
@@ -21,8 +21,8 @@ def test_what_a_pipeline_sends_is_that_of_its_largest_rank_and_leaves_a_node_onc
     lines += [f"{rank},receive,0 1 2 3,{rank - 1},float32,{2**20},2" for rank in range(1, 4)]
     facts = {"exercise": "dimensions", "experiment": "dimensions", "world_size": 4, "gpus_per_node": 4}
     run = read_run(make_run("r1", facts, **{"collectives.csv": HEADER + "".join(f"3,{line}\n" for line in lines)}))
-    assert (figure(run, "sent_mib"), figure(run, "sends"), figure(run, "other_collectives")) == (4, 4, 0)
-    assert figure(run, "sent_between_nodes_mib") == 2
+    assert (value_of(run, "sent_mib"), value_of(run, "sends"), value_of(run, "other_collectives")) == (4, 4, 0)
+    assert value_of(run, "sent_between_nodes_mib") == 2
 
 
 @pytest.mark.parametrize(

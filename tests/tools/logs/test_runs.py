@@ -8,7 +8,7 @@ from tests.filled_tables import filled_table
 from tests.tools.conftest import age
 from tools.logs.runs import find_runs, read_run
 from tools.logs.sources import read_timers
-from tools.tables.repository import ROOT
+from workshop.record.exercises import REPO
 
 
 def test_running_job_that_writes_nothing_for_ten_minutes_is_lost(make_run):
@@ -74,7 +74,7 @@ def test_medians_leave_the_warm_up_out_and_a_run_slowed_by_its_timers_is_in_no_o
     summary = {"train/steps_per_second": 0.5, "train/samples_per_second": 8.0, "warmup_steps": 1}
     make_run("timed", timed, summary, **{"train.out": TIMED})
     make_run("plain", place | {"settings": SETTINGS}, summary | {"train/steps_per_second": 1.0}, **{"train.out": ""})
-    tables = (filled_table(ROOT / "deepspeed-single-gpu", number, logs) for number in ("4c", "4b"))
+    tables = (filled_table(REPO / "deepspeed-single-gpu", number, logs) for number in ("4c", "4b"))
     parts, others = ([*table["Stage 3 + offload / 4 x 4, fp16"].values()] for table in tables)
     assert parts == ["141.3", "194.5", "62.4", "616.5", "205.5"]
     assert others[0] == "1,000.0"

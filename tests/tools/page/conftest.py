@@ -8,9 +8,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.tools.conftest import GPU_LOG, RECORD, write_run
-from tools.commands.page import build
+from tools.commands.page import REFERENCE, build
 from tools.logs.runs import find_runs
-from tools.tables.repository import REFERENCE
 
 _PATIENCE_MS = 60_000  # a machine may have other work
 # What would run if one text reached a page as HTML. A folder's name cannot hold a slash.

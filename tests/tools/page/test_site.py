@@ -1,6 +1,5 @@
 """The files of the page: what is in it, whether every link leads somewhere, and what the command does with folders."""
 
-import math
 import re
 from html import unescape
 from pathlib import Path
@@ -10,8 +9,8 @@ from tests.tools.conftest import GPU_LOG, write_run
 from tests.tools.page.conftest import run_page
 from tools.__main__ import main
 from tools.commands.page import entries, listed
-from tools.curves import MOST_POINTS, charts
 from tools.logs.runs import find_runs, read_run
+from tools.plots import MOST_POINTS, charts
 
 
 def text_of(page: Path) -> str:
@@ -84,29 +83,6 @@ def test_older_page_is_replaced_and_nothing_else_is(make_run, logs: Path, tmp_pa
     assert (page / "runs" / "baseline-r2.html").exists() and not (page / "runs" / "baseline-r1.html").exists()
     assert [path.name for path in tmp_path.glob("page*")] == ["page"], "a half-written page is left"
     assert main([*command[:-1], str(tmp_path / "no" / "page")]) == 2
-
-
-def test_damaged_run_gets_a_page_that_says_so_and_costs_no_other(make_run, logs, tmp_path, monkeypatch) -> None:
-    """Each run is damaged in one way."""
-    make_run("sound")
-    header = "step,step_time_s,tokens,real_tokens,loss,epoch\n"
-    for number, step in enumerate(("nan,0.5", "1,inf", "inf,nan")):
-        make_run(f"number{number}", **{"steps.csv": f"{header}{step},8,8,2.5,1\n"})
-    make_run("number3", summary={"train_loss": math.nan})
-    for number, text in enumerate(("{", "[]", '{"exercise": 3}')):
-        damaged = make_run(f"text{number}", **{"steps.csv": "nonsense\n1\n"})
-        (damaged / "run.json").write_text(text)
-    outside = write_run(tmp_path / "home", "r1", **{"train.out": "secret\n"})
-    (logs / "baseline" / "elsewhere").symlink_to(outside)
-    write_run(tmp_path / "reference/machine", "r0")
-    monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "reference")
-    assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
-    pages = {path.stem.rpartition("-")[2]: text_of(path) for path in tmp_path.glob("page/runs/*.html")}
-    assert all("unreadable" in pages[name] for name in ("text0", "text1", "text2"))
-    assert all("steps.csv:1" in pages[name] for name in ("text0", "text1", "text2"))
-    assert all("21,658" in pages[f"number{number}"] for number in range(4))
-    assert "a symbolic link" in pages["elsewhere"] and "secret" not in pages["elsewhere"]
-    assert "11.80" in pages["sound"]
 
 
 def test_list_has_pytorchs_peak_where_nvidia_smi_left_no_log(make_run) -> None:

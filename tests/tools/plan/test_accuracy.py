@@ -14,14 +14,14 @@ from tools.plan.memory import peak_allocated
 from tools.plan.ranking import shapes_to_keep
 from tools.plan.submitted_lines import MUST_DO, shapes_of
 from tools.plan.workload import Strategy
-from tools.submit.submissions import every_list, exercise_files, read
+from tools.submit.submissions import every_list, exercise_files, read_list
 from workshop.settings.model_file import SHAPES
 from workshop.simulate import step_on_meta
 
 
 @pytest.mark.parametrize("file", exercise_files([]), ids=lambda path: path.parent.name)
 def test_every_exercise_says_which_of_its_runs_everybody_does(file) -> None:
-    required = [line for line in read(file, {}) if line.contains(MUST_DO)]
+    required = [line for line in read_list(file, {}) if line.contains(MUST_DO)]
     assert required and all(line.count("nodes") == 1 for line in required), "a laptop or one host must do for these"
 
 
@@ -81,5 +81,5 @@ def test_question_about_a_shipped_model_waits_for_no_simulation() -> None:
 @pytest.mark.parametrize("path", every_list(), ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_no_line_of_a_list_waits_for_a_simulation_before_it_is_queued(path: Path) -> None:
     """On a rented machine the GPU would wait meanwhile."""
-    missing = {simulate.key(shape) for shape in shapes_of(read(path, {}))} - KEPT.keys()
+    missing = {simulate.key(shape) for shape in shapes_of(read_list(path, {}))} - KEPT.keys()
     assert not missing, "expected `python -m tools plan fit` after a change of the list"

@@ -6,9 +6,9 @@ import pytest
 
 from tests.exercise_folder import make_exercise
 from tools.errors import LogError
-from tools.submit.submissions import every_list, read, read_argument
+from tools.submit.submissions import every_list, read_argument, read_list
 from tools.submit.submitted import effective_settings
-from tools.tables.repository import ROOT
+from workshop.record.exercises import REPO
 from workshop.settings.env_file import sourced
 
 
@@ -25,32 +25,32 @@ from workshop.settings.env_file import sourced
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, line: str, found: str, expected: str) -> None:
     with pytest.raises(LogError) as error:
-        read(make_exercise(tmp_path, f"\ufeff# comment\n\n{line}\n") / "submit.txt", {})
+        read_list(make_exercise(tmp_path, f"\ufeff# comment\n\n{line}\n") / "submit.txt", {})
     assert (error.value.line, error.value.found) == (None if found == "no run" else 3, found)
     assert expected in error.value.expected
 
 
-LISTS = [*every_list(), *sorted(ROOT.glob("logs/reference/*/runs.txt"))]
+LISTS = [*every_list(), *sorted(REPO.glob("logs/reference/*/runs.txt"))]
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_list_has_no_run_twice_and_each_line_has_the_settings_that_bash_gives_its_run(path: Path) -> None:
     """env_vars.sh is read once for many lines."""
-    lines = read(path, {})
+    lines = read_list(path, {})
     assert len(lines) == len({(line.exercise, line.text) for line in lines}) > 0
     for line in lines[::5] if path.name != "runs.txt" else ():  # bash takes 15 ms for each
         settings = effective_settings(line)
         world = {"NNODES": str(line.count("nodes")), "NPROC_PER_NODE": str(line.count("gpus-per-node"))}
-        environment = sourced(line.exercise / "env_vars.sh", world | {"REPO": str(ROOT)} | line.settings)
+        environment = sourced(line.exercise / "env_vars.sh", world | {"REPO": str(REPO)} | line.settings)
         assert all(str(environment.get(name.upper()) or settings[name]) == str(settings[name]) for name in settings)
 
 
 def test_a_line_names_its_configuration_and_model_as_the_readmes_do() -> None:
     """From the repository on, and as arguments: else a plan is about another configuration and a smaller model."""
-    lines = read(ROOT / "logs/reference/h200x2/runs.txt", {})
+    lines = read_list(REPO / "logs/reference/h200x2/runs.txt", {})
     line = next(line for line in lines if line.settings.get("DS_CONFIG"))
-    assert line.config_path == (ROOT / "deepspeed-multi-gpu/ds_configs/zero0.json").resolve()
+    assert line.config_path == (REPO / "deepspeed-multi-gpu/ds_configs/zero0.json").resolve()
     argument = read_argument("BF16=true sbatch --nodes=1 fsdp/multi_gpu.slurm fsdp/fsdp_configs/ddp.json", {})
-    assert argument.config_path == ROOT / "fsdp/fsdp_configs/ddp.json"
+    assert argument.config_path == REPO / "fsdp/fsdp_configs/ddp.json"
     settings = effective_settings(line)
     assert (settings["model_name"], settings["max_steps"]) == ("bigscience/bloom-7b1", "4")

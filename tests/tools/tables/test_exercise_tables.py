@@ -7,10 +7,10 @@ from tests.filled_tables import filled_table
 from tools.logs.runs import find_runs
 from tools.tables.comparisons import Comparison
 from tools.tables.fill import fill
-from tools.tables.repository import ROOT, exercises
 from tools.tables.table import blank_tables
+from workshop.record.exercises import REPO, exercises_with
 
-SINGLE, MULTI = ROOT / "deepspeed-single-gpu", ROOT / "deepspeed-multi-gpu"
+SINGLE, MULTI = REPO / "deepspeed-single-gpu", REPO / "deepspeed-multi-gpu"
 # Width and number of blocks.
 BLOOM = {"560m": (1024, 24), "1b7": (2048, 24), "3b": (2560, 30), "7b1": (4096, 30)}
 FABRIC = """\
@@ -34,7 +34,7 @@ def test_K7_samples_per_second_are_the_total_which_grows_under_weak_scaling(make
 def test_K12_bandwidth_of_another_world_is_not_shown(make_run, logs: Path) -> None:
     place = {"exercise": "custom_model", "nodes": 2, "world_size": 2, "settings": {"use_fsdp": True}}
     make_run("r1", place | {"model": {"name": "simple-gpt"}}, **{"nccl.log": FABRIC})
-    row = filled_table(ROOT / "custom_model", "15", logs)["2 nodes"]
+    row = filled_table(REPO / "custom_model", "15", logs)["2 nodes"]
     assert row["AllReduce BW (GB/s)"] == "a world of 1, not 2"
 
 
@@ -43,7 +43,7 @@ def test_losses_are_compared_with_the_undisturbed_run_on_such_a_gpu(make_run, lo
     for number, (fault, gpu, loss) in enumerate([("none", "H200", 5), ("preemption", "H200", 5), ("none", "H100", 6)]):
         place = {"exercise": "resilience", "config": "ddp", "gpu_names": [gpu], "settings": {"fault": fault}}
         make_run(f"r{number}", place, {}, **{"steps.csv": steps.format(loss)})
-    row = filled_table(ROOT / "further/resilience", "22", logs)["preemption"]
+    row = filled_table(REPO / "further/resilience", "22", logs)["preemption"]
     assert (row["Loss equal"], row["Largest loss difference"]) == ("yes", "0.0000000")
 
 
@@ -76,13 +76,13 @@ def test_K7_memory_of_the_stages_is_16_bytes_split_and_has_no_activations_in_it(
 
 
 def test_repeats_behind_a_cell_of_the_results_ran_one_configuration() -> None:
-    runs = find_runs(ROOT / "logs/reference")
+    runs = find_runs(REPO / "logs/reference")
     checked = 0
-    for folder in exercises(ROOT):
+    for folder in exercises_with("tables.py"):
         tables = {table.number: table for table in blank_tables(folder)}
         text = (folder / "RESULTS.md").read_text()
         for command in re.findall(r"<!-- generated: python -m tools fill (.*) -->", text):
-            places = [ROOT / name for name in re.findall(r"--logs (\S+)", command)]
+            places = [REPO / name for name in re.findall(r"--logs (\S+)", command)]
             shown = [run for run in runs if run.folder.parents[1] in places]
             only = re.findall(r"--only (\S+)", command)
             for number in only[0].split(",") if only else tables:

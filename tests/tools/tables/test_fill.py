@@ -2,7 +2,7 @@ import pytest
 
 from tools.logs.runs import find_runs
 from tools.tables import fill as tables
-from tools.tables.repository import table_definitions
+from tools.tables.table import table_definitions
 
 
 @pytest.fixture

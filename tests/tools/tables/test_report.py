@@ -64,7 +64,7 @@ def root(tmp_path: Path) -> Path:
 
 def report(root: Path, *options: str) -> int:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tools.commands.report.ROOT", root)
+        patched.setattr("tools.commands.report.REPO", root)
         return main(["report", *options])
 
 

@@ -10,20 +10,19 @@ from tests.launching import tiny_profile
 from tools.__main__ import main
 from tools.errors import InputError
 from tools.logs.run import Run
-from tools.submit.submissions import Submission
-from tools.submit.submissions import read as read_lines
+from tools.submit.submissions import Submission, read_list
 from tools.submit.submitted import read_as_job
 from tools.tables import markdown
 from tools.tables.fill import NOT_MEASURED, fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.markdown import BY_HAND
-from tools.tables.repository import exercises
 from tools.tables.table import SIZES, blank_cells, blank_tables, form_tables, predictions, tables_py
+from workshop.record.exercises import exercises_with
 from workshop.record.schema import RunRecord, typed
 from workshop.settings.run_lines import MUST_DO
 
 
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("exercise", exercises_with("tables.py"), ids=lambda folder: folder.name)
 def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_is_in_a_document(exercise):
     tables = blank_tables(exercise)
     assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
@@ -31,7 +30,7 @@ def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_i
         assert any(cell for row in blank_cells(table) for cell in row)
 
 
-@pytest.mark.parametrize("exercise", exercises(), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("exercise", exercises_with("tables.py"), ids=lambda folder: folder.name)
 def test_tiny_run_meets_every_condition_on_a_size(exercise):
     for table in blank_tables(exercise):
         asked = [cell[1] for row in blank_cells(replace(table, tiny=True)) for cell in row if cell]
@@ -45,7 +44,7 @@ def test_tiny_run_meets_every_condition_on_a_size(exercise):
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
 
 
-def read(folder: Path, text: str) -> list[markdown.Table]:
+def read(folder: Path, text: str) -> list[markdown.Grid]:
     (folder / "README.md").write_text(text)
     return markdown.read_tables(folder / "README.md")
 
@@ -88,11 +87,10 @@ def test_unknown_label_is_a_traceback_with_its_line(make_readme):
     (table,) = blank_tables(make_readme("**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| F3 (%) | |\n").parent)
     with pytest.raises(KeyError, match=r"f3 \(%\)") as error:
         fill(table, [])
-    line = error.traceback[-2]
-    assert (line.path.name, str(line.statement).strip()) == ("tables.py", "return figure(metric), runs()")
+    assert str(error.traceback[-2].statement).strip() == "return figure(title), runs()"
 
 
-@pytest.mark.parametrize("folder", exercises(), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", exercises_with("tables.py"), ids=lambda folder: folder.name)
 def test_full_form_has_every_row_and_column_that_forms_had(folder: Path, capsys, tmp_path) -> None:
     """rows_and_columns.json was written from the forms of 2026-11-29, before READMEs had the must-do rows only."""
     earlier = json.loads(Path(__file__).with_name("rows_and_columns.json").read_text())
@@ -124,11 +122,11 @@ def made(line: Submission) -> Run:
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["GPU", "laptop"])
-@pytest.mark.parametrize("folder", exercises(), ids=lambda folder: folder.name)
+@pytest.mark.parametrize("folder", exercises_with("tables.py"), ids=lambda folder: folder.name)
 def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folder: Path, tiny: bool) -> None:
     shell = tiny_profile() if tiny else {}
     path = folder / ("tiny.txt" if tiny else "submit.txt")
-    lines = read_lines(path, shell) if path.exists() else []
+    lines = read_list(path, shell) if path.exists() else []
     runs = [made(line) for line in lines if tiny or line.contains(MUST_DO)]
     for table in form_tables(folder, tiny):
         filled = fill(next(one for one in blank_tables(folder, tiny) if one.number == table.number), runs)
@@ -142,7 +140,7 @@ def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folde
         assert not {NOT_MEASURED, "no GPU"} & {*found.values()}, found
 
 
-TAUGHT = [folder for folder in exercises() if folder.name != "models"]
+TAUGHT = [folder for folder in exercises_with("tables.py") if folder.name != "models"]
 
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=lambda folder: folder.name)

@@ -10,7 +10,7 @@ from tests.launching import only_run, record, wait_until
 from tests.leftovers import processes_of
 from workshop.record.run_record import update_run_record
 
-SOON = "from workshop.job import owner; owner.WAIT_S = 0.1"
+SOON = "from workshop.job import processes; processes.WAIT_S = 0.1"
 LOGGED = FSDP.replace("PSS_LOGGER", "CPU_LOGGER='psrecord --include-children --interval 1' PSS_LOGGER")
 HOLDS = f"touch begun; until [ -e go ]; do sleep 0.05; done; {FINISHED}"
 

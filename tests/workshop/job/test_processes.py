@@ -106,6 +106,20 @@ def test_ranks_do_not_outlive_their_launcher(
         assert (one["exit_code"], NO_END in one["reason"]) == ((1, True) if killed == LAUNCH else (137, False))
 
 
+def test_input_that_every_rank_refuses_is_one_line_of_the_job(tmp_path: Path) -> None:
+    """Each rank said it, W&B added a traceback, and torchrun its own of 60 lines."""
+    refused = {"GPUS_PER_NODE": "2", "MAX_LENGTH": "20", "REPORT_TO": "wandb"}
+    job = started(tmp_path, FSDP, **refused)
+    shown, _ = job.communicate(timeout=400)
+    (run,) = tmp_path.glob("*/2*")
+    assert leftovers(run, tmp_path / "shm") == [] and job.returncode == 1
+    written = (run / "train.out").read_text()
+    (said,) = (line for line in written.splitlines() if "error" in line.lower())
+    assert said.startswith("error (rank ") and "MAX_LENGTH=20: example sample-01-01 has 36 tokens" in said
+    assert said in shown and "Traceback" not in written and "exitcode" not in written
+    assert (record(run)["state"], record(run)["reason"]) == ("failed", said)
+
+
 # Processes of many threads that start another one each and are killed; what of these is not seen while they die.
 KILLED_PARENTS = """
 import os, signal, subprocess, sys

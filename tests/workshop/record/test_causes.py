@@ -12,10 +12,8 @@ LOGS = Path(__file__).parents[2] / "foreign/logs"
 VERDICTS = {
     "a01-ecc-rank": ("failed", "CUDA error", "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encountered"),
     "a03-loss-scale-interleaved": ("failed", "", "Exception: Current loss scale already at minimum"),
-    "a04-port-in-use": ("failed", "", "DistNetworkError: The server socket has failed to listen"),
     "a05-pdsh-ip-ninja": ("failed", "", "RuntimeError: Ninja is required to load C++ extensions"),
     "a06-ninja-build-rank": ("failed", "", "RuntimeError: Error building extension 'fused_adam'"),
-    "a07-world-size": ("failed", "", "ZeRORuntimeException: The checkpoint being loaded used a DP world size of 8"),
     "a08-rich-box": ("failed", "", "train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * "
                      "world_size 64 != 4 * 8 * 1"),
     "a09-ssh-255": ("failed", "", "host=node-0011 was not reachable via ssh"),
@@ -23,40 +21,27 @@ VERDICTS = {
     "a11-no-interface": ("failed", "NCCL error", "Last error: Bootstrap : no socket interface found"),
     "a12-torchx-prefix": ("failed", "NCCL error", "ncclSocketInit: connecting to address  with family 59936"),
     "a15-illegal-instruction": ("failed", "Illegal instruction (SIGILL)", "exits with return code = -4"),
-    "a16-shm-bus-error": ("failed", "", "DataLoader worker (pid 3867) is killed by signal: Bus error"),
     "a17-quota-122": ("failed", "disk full", "[Errno 122] Disk quota exceeded"),
-    "a18-write-eio": ("failed", "", "write(): fd 29 failed with Input/output error"),
-    "a19-cannot-be-opened": ("failed", "", "checkpoint_0.pt cannot be opened"),
     "a20-rdzv-brokenpipe-otherjob": ("failed", "rendezvous lost", "The connection to the C10d store has failed"),
     "a21-stderr-prefix": ("oom", "", "[rank3]: torch.OutOfMemoryError: CUDA out of memory"),
-    "a22-default-prefix-megatron": ("oom", "", "[default3]:RuntimeError: CUDA out of memory"),
     "a23-ray-prefix": ("oom", "", "pid=2809, ip=10.0.0.4) torch.cuda.OutOfMemoryError"),
     "a24-time-limit-bypass": ("timeout", "", "DUE TO TIME LIMIT"),
     "b02-nvlink-deepspeed": ("failed", "CUDA error", "CUDA error: uncorrectable NVLink error"),
     "b04-segfault-torchrun": ("failed", "Segmentation fault (SIGSEGV)", "failed (exitcode: -11) local_rank: 1"),
     "b06-mpirun-tag": ("oom", "", "[1,3]<stderr>:torch.OutOfMemoryError"),
-    "b07-cuda-init": ("failed", "", "RuntimeError: The NVIDIA driver on your system is too old"),
-    "b08-fallen-off-bus": ("failed", "CUDA error", "[rank2]: torch.AcceleratorError: CUDA error: unspecified launch"),
     "b09-bash-killed": ("failed", "", "line 40: 12345 Killed"),
     "b10-bash-segv-coredump": ("failed", "", "Segmentation fault"),
     "b11-conda-not-found": ("failed", "", "line 12: conda: command not found"),
-    "b12-glibcxx": ("failed", "", "version `GLIBCXX_3.4.29' not found"),
-    "b13-invalid-device-ordinal": ("failed", "CUDA error", "invalid device ordinal GPU device may be out of range"),
-    "b15-hf-offline": ("failed", "", "Cannot find the requested files in the disk cache"),
     "b16-caught-optional-import": ("cancelled", "", "*** JOB 9 ON n1 CANCELLED AT"),
     "b17-exec-format": ("failed", "", "execve(): /home/user/run.sh: Permission denied; srun: error: n1: task 0: "),
     "b18-launch-task-mem-limit": ("oom", "host memory", "Detected 3 oom_kill events"),
-    "b19-rank-timeout-signal": ("preempted", "", "DUE TO PREEMPTION"),
-    "b20-sbatch-time-json": ("failed", "", "JSONDecodeError: Expecting property name"),
     "b21-deepspeed-rank-killed-by-earlyoom": ("failed", "", "exits with return code = -9"),
     "c01-real-torchrun-abort": ("failed", "CUDA error", "CUDA error: an illegal memory access was encountered"),
-    "c04-real-deepspeed-abort": ("failed", "CUDA error", "CUDA error: an illegal memory access was encountered"),
     "n04-arrowinvalid": ("failed", "", "pyarrow.lib.ArrowInvalid: JSON parse error: Column(/conversations/[]/value) "
                          "changed from string to number in row 812; datasets.exceptions.DatasetGenerationError: An"),
     "n16-execve-denied": ("failed", "", "slurmstepd: error: execve(): deepspeed: Permission denied"),
     "n20-record-summary-only": ("oom", "", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 14.00 GiB"),
     "s03-timeoutexpired": ("failed", "", "[rank1]: subprocess.TimeoutExpired: Command 'nvidia-smi -L' timed out"),
-    "s06-stopiteration": ("failed", "", "[rank1]: StopIteration"),
 }  # fmt: skip
 
 
@@ -152,14 +137,11 @@ def test_real_oom_followed_by_an_nccl_timeout(sample_logs):
 # What PyTorch, NCCL, cuBLAS, C++, the kernel and SLURM print when memory ends a run.
 GPU_MEMORY = [
     "torch._inductor.exc.InductorError: OutOfMemoryError: CUDA out of memory. Tried to allocate 1.91 GiB.",
-    "RuntimeError: CUDA error: out of memory",
-    "[rank1]: RuntimeError: CUDA driver error: out of memory",
     "  what():  [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: out of memory",
     "Cuda failure 2 'out of memory'",
     "RuntimeError: Triton Error [CUDA]: out of memory",
     "2026-11-26T10:00:00.123Z torch.OutOfMemoryError: CUDA out of memory.",
     "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    "node3: torch.OutOfMemoryError: CUDA out of memory.",  # as pdsh shows another node's output
     "  3%|3         | 30/1000 [00:12<06:40,  2.42it/s]torch.OutOfMemoryError: CUDA out of memory.",
 ]
 HOST_MEMORY = [
@@ -168,7 +150,6 @@ HOST_MEMORY = [
     "RuntimeError: unable to mmap 1029 bytes from file </torch_2219_1>: Cannot allocate memory (12)",
     "bash: fork: Cannot allocate memory",
     "terminate called after throwing an instance of 'std::bad_alloc'",
-    "[rank0]: MemoryError",
     "numpy.core._exceptions.MemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,)",
     "slurmstepd-falkor7: error: Step 1141810.0 exceeded memory limit (52917772 > 20971520), being killed",
     "srun: error: sdumont6156: task 0: Out Of Memory",
@@ -188,10 +169,7 @@ VALUE_ERROR = "ValueError: batch_size=3 is not a multiple of 2"
 # Lines that stand before the real cause and only mention another one.
 NO_CAUSE = [
     "UserWarning: CUDA out of memory is likely with this batch size; set a smaller one",
-    "WARNING:accelerate:CUDA out of memory. Tried to allocate 20 MiB: halving the batch",
     "warning: psrecord did not start: [Errno 28] No space left on device",
-    "    raise RuntimeError('CUDA error: out of memory')",
-    "node3:17:88 [0] transport/nvls.cc:244 NCCL WARN Cuda failure 2 'out of memory'",
     "a job ends DUE TO TIME LIMIT after 12 h, or DUE TO PREEMPTION before",
 ]
 
@@ -202,46 +180,31 @@ def test_line_that_only_mentions_a_cause_is_none(tmp_path, line):
     assert (found.state, found.text) == ("failed", VALUE_ERROR)
 
 
-ERROR = f"[rank1]: {VALUE_ERROR}"
 CONNECTION = "[rank0]: RuntimeError: [1] is setting up NCCL communicator: Connection reset by peer"
 SEGFAULT = "srun: error: node4: task 1: Segmentation fault"
 TERMINATED = "srun: error: node4: task 1: Terminated"
 KILLED = "srun: error: node4: task 1: Killed"
-REASONS = ("TIME LIMIT", "PREEMPTION", "NODE FAILURE, SEE SLURMCTLD", "JOB REQUEUE")
-LIMIT, PREEMPTION, NODE, REQUEUE = (f"{STEP.removesuffix('***')}DUE TO {why} ***" for why in REASONS)
+PREEMPTION, REQUEUE = (f"{STEP.removesuffix('***')}DUE TO {why} ***" for why in ("PREEMPTION", "JOB REQUEUE"))
 # PyTorch's words for an error of NCCL, and after them NCCL's own.
 NCCL_ERROR = "[rank3]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317"
 NCCL_S_OWN = ["[rank3]: ncclUnhandledCudaError: Call to CUDA function failed.", "[rank3]: Last error:"]
 NCCL_OOM = "[rank3]: Cuda failure 2 'out of memory'"
-USAGE = "train.py: error: argument --steps: expected one argument"
-TORCHRUN = "E1127 19:16:41.6 30356 elastic/multiprocessing/api.py:1002] failed (exitcode: 2) local_rank: 0 (pid: 9)"
 # Lines in which one failure brings down others; the state, and the line that tells it.
 ONE_OF_MANY = [
     ([CONNECTION, NCCL, OOM], "oom", OOM),
     ([NCCL_ERROR, *NCCL_S_OWN, NCCL_OOM], "oom", NCCL_OOM),
-    ([NCCL_ERROR, *NCCL_S_OWN, "[rank3]: Cuda failure 700 'an illegal memory access'"], "failed", NCCL_ERROR),
-    ([ERROR, NCCL], "failed", ERROR),
-    ([f"[rank0]: {OOM}", ERROR], "oom", f"[rank0]: {OOM}"),
-    ([CONNECTION, ERROR], "failed", ERROR),
     (["[rank0]: KeyError: 'cache'", "[rank0]: During handling of the above exception, another …", OOM], "oom", OOM),
-    (["ImportError: no flash_attn, going on without", OOM], "oom", OOM),
     ([RANK_1, TASK_1, TERMINATING, STEP, "srun: error: node3: task 0: Exited with exit code 143"], "failed", RANK_1),
     ([SEGFAULT, TERMINATING, STEP, TERMINATED], "failed", SEGFAULT),
     ([STEP, SEGFAULT, TASK_1], "failed", SEGFAULT),
     ([STEP, JOB, TERMINATED, TERMINATING, KILLED], "cancelled", STEP),
-    ([STEP, KILLED, TERMINATED, TERMINATING], "cancelled", STEP),
     ([CONNECTION, KILLED, TERMINATING, STEP], "failed", KILLED),
-    ([RANK_1, TASK_1, TERMINATING, LIMIT], "timeout", LIMIT),
     ([RANK_1, TASK_1, TERMINATING, PREEMPTION], "preempted", PREEMPTION),
-    ([RANK_1, TASK_1, "srun: error: node3: task 0: Out Of Memory"], "oom", "srun: error: node3: task 0: Out Of Memory"),
     (["srun: error: Node failure on node4", CONNECTION], "failed", "srun: error: Node failure on node4"),
-    (["usage: train.py [-h] [--steps MAX_STEPS]", USAGE, TORCHRUN], "failed", USAGE),
-    (["[rank1]: ValueError: Caught ValueError in DataLoader worker process 0.", ERROR], "failed", ERROR),
     ([REQUEUE, KILLED], "preempted", REQUEUE),
     ([SSH := "node2: ssh: connect to host node2 port 22: Connection refused", "pdsh@node1: 255"], "failed", SSH),
     ([HOST := "node2: Host key verification failed."], "failed", HOST),
     ([SRUN := "srun: error: Unable to create step for job 2: Requested node"], "failed", SRUN),
-    (["triton.runtime.errors.OutOfResources: out of resource", VALUE_ERROR], "failed", VALUE_ERROR),
 ]
 
 

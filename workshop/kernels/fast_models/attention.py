@@ -165,7 +165,6 @@ def _packed_flex(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
-    _check_options(**options)
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
     found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
@@ -182,19 +181,12 @@ def _packed_documents(
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
     """As _packed_flex; `attention_mask`: `bounds`, or in generation the library's mask."""
-    _check_options(**options)
     query, key = query.to(value.dtype), key.to(value.dtype)
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     attend = torch.ops.shardlab.documents_attention
     found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
     return found, None
-
-
-def _check_options(s_aux: torch.Tensor | None = None, softcap: float | None = None, **_: Any) -> None:
-    """Raises NotImplementedError for options that neither of our kernels computes."""
-    if s_aux is not None or softcap is not None:
-        raise NotImplementedError("this kernel computes neither attention sinks nor soft caps")
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
@@ -237,7 +229,8 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
 
 
 # For decoders other than BLOOM. With its own flex_attention the library passes rotated queries and keys in fp32 beside
-# values in bf16. Generation has no documents: its masks are the library's.
+# values in bf16. Generation has no documents: its masks are the library's. No kernel computes attention sinks and soft
+# caps, which exactness.py sees.
 MASKS = {"flex": packed_blocks, "sdpa": packed_mask, "documents": bounds}
 AttentionInterface.register("packed_flex", _packed_flex)
 AttentionInterface.register("packed_documents", _packed_documents)

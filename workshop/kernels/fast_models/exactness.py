@@ -12,8 +12,9 @@ import torch
 from torch.nn.utils import parameters_to_vector
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from workshop.data.encoding import Encoded
 from workshop.kernels.fast_models.model import use_attention, use_fast_forward, use_loss
-from workshop.kernels.fast_models.packing import Row, pack
+from workshop.kernels.fast_models.packing import pack
 
 LENGTHS = (32, 20, 13, 12, 10, 9)  # tokens of the examples, which fill three rows
 ROW = 32
@@ -31,7 +32,7 @@ IF_SET = {"n_group": 2, "topk_group": 1, "attn_logit_softcapping": 0.1, "final_l
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
-Change = Callable[[PreTrainedModel, list[Row]], torch.Tensor]  # changes a model; returns the mean loss of examples
+Change = Callable[[PreTrainedModel, list[Encoded]], torch.Tensor]  # changes a model; returns the mean loss of examples
 
 
 def difference(config: Any, max_length: int, change: Change, device: str = "") -> str:
@@ -60,7 +61,7 @@ def difference(config: Any, max_length: int, change: Change, device: str = "") -
 def packed_with(attention: str, loss: str) -> Change:
     """Return the change of the ladder's rungs with these kernels: all examples in packed rows."""
 
-    def change(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+    def change(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
         use_fast_forward(model)
         use_attention(model, attention)
         use_loss(model, loss, chunk=128)
@@ -101,14 +102,14 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
     return found
 
 
-def _alone(model: PreTrainedModel, examples: list[Row]) -> torch.Tensor:
+def _alone(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
     """Return the mean loss, computed by the library one example at a time."""
     targets = [len(example["labels"]) - 1 for example in examples]
     losses = [model(**as_batch([example], model.device)).loss for example in examples]  # as the Trainer computes it
     return sum(loss * count for loss, count in zip(losses, targets, strict=True)) / sum(targets)
 
 
-def as_batch(rows: list[Row], device: torch.device) -> dict[str, torch.Tensor]:
+def as_batch(rows: list[Encoded], device: torch.device) -> dict[str, torch.Tensor]:
     """Return the rows, equally long, as a batch."""
     return {name: torch.tensor([row[name] for row in rows], device=device) for name in rows[0]}
 

@@ -26,13 +26,13 @@ class LossHead(torch.nn.Linear):
     products are computed in autocast's type.
 
     Attributes:
-        method: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU; and for
-            further/dimensions/ "recomputed", where the backward pass computes the logits again.
+        implementation: "full", all logits at once as the library does; "chunked"; "liger", Liger Kernel's, on a GPU;
+            and for further/dimensions/ "recomputed", where the backward pass computes the logits again.
         chunk: positions ("recomputed": of each row) whose logits exist at a time; not with "full".
         targets: [rows, positions], where the model does not pass them on.
     """
 
-    method = "recomputed"
+    implementation = "recomputed"
     chunk: int
     targets: torch.Tensor | None = None
 
@@ -41,9 +41,9 @@ class LossHead(torch.nn.Linear):
         targets = self.targets if targets is None else targets
         if targets is None:
             return super().forward(hidden)
-        if self.method in ("chunked", "liger"):
-            return _Chunked.apply(hidden, self.weight, targets, self.chunk, self.method == "liger")
-        starts = range(0, hidden.shape[1], self.chunk) if self.method == "recomputed" else [0]
+        if self.implementation in ("chunked", "liger"):
+            return _Chunked.apply(hidden, self.weight, targets, self.chunk, self.implementation == "liger")
+        starts = range(0, hidden.shape[1], self.chunk) if self.implementation == "recomputed" else [0]
         if len(starts) == 1:
             return self.loss_sum(hidden, targets)
         chunks = [(hidden[:, i : i + self.chunk], targets[:, i : i + self.chunk]) for i in starts]

@@ -46,10 +46,10 @@ def use_attention(model: PreTrainedModel, kernel: str) -> None:
     model.use_kernel(kernel)
 
 
-def use_loss(model: PreTrainedModel, method: str, chunk: int) -> None:
+def use_loss(model: PreTrainedModel, implementation: str, chunk: int) -> None:
     """Use `full`, `chunked` or `liger`; see LossHead."""
     head = model.get_output_embeddings()
-    head.method, head.chunk = method, chunk
+    head.implementation, head.chunk = implementation, chunk
 
 
 def use_residual_dtype(blocks: torch.nn.ModuleList, dtype: str) -> None:

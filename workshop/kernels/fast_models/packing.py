@@ -13,18 +13,16 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from workshop.data.encoding import IGNORE
-
-Row = dict[str, list[int]]  # an example or a row of several: `input_ids`, `attention_mask`, `labels`
+from workshop.data.encoding import IGNORE, Encoded
 
 
-def pack(examples: Sequence[Row], length: int) -> list[Row]:
+def pack(examples: Sequence[Encoded], length: int) -> list[Encoded]:
     """Return rows of at most `length` tokens with every example once, whole: best fit, longest first.
 
     The result has `input_ids`, `attention_mask`, `labels` and `document_ids`, each a list per row. No example may be
     longer than `length`; encode_all sees to that.
     """
-    rows: list[list[Row]] = []
+    rows: list[list[Encoded]] = []
     space: list[tuple[int, int]] = []  # (free tokens, row), sorted; full rows are left out
     for example in sorted(examples, key=lambda example: len(example["input_ids"]), reverse=True):
         size = len(example["input_ids"])
@@ -40,8 +38,8 @@ def pack(examples: Sequence[Row], length: int) -> list[Row]:
     return [_row(row) for row in rows]
 
 
-def _row(examples: list[Row]) -> Row:
-    row: Row = {"input_ids": [], "attention_mask": [], "labels": [], "document_ids": []}
+def _row(examples: list[Encoded]) -> Encoded:
+    row: Encoded = {"input_ids": [], "attention_mask": [], "labels": [], "document_ids": []}
     for number, example in enumerate(examples, start=1):
         size = len(example["input_ids"])
         row["input_ids"] += example["input_ids"]
@@ -64,8 +62,8 @@ class LabelledOnly:
     Here, not on the GPU: the CPU would have to wait for their number.
     """
 
-    collator: Callable[[list[dict[str, list[int]]]], dict[str, Any]]
+    collator: Callable[[list[Encoded]], dict[str, Any]]
 
-    def __call__(self, rows: list[dict[str, list[int]]]) -> dict[str, Any]:
+    def __call__(self, rows: list[Encoded]) -> dict[str, Any]:
         batch = self.collator(rows)
         return batch | {"target_positions": (next_targets(batch["labels"]) != IGNORE).nonzero().squeeze(1)}

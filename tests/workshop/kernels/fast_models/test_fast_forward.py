@@ -11,6 +11,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from four_bits import quantize_blocks
 from tests.workshop.kernels.fast_models.small_models import (
     EXAMPLES,
     FAMILIES,
@@ -24,7 +25,6 @@ from tests.workshop.kernels.fast_models.small_models import (
 )
 from workshop.kernels.fast_models import compile_blocks, difference, pack, packed_with, use_float8
 from workshop.measure.model_facts import idle_parameters
-from workshop.training.four_bits import quantize_blocks
 from workshop.training.models import blocks_of
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}

@@ -24,7 +24,7 @@ def loss_sum(
 ) -> torch.Tensor:
     head = LossHead(HIDDEN, VOCABULARY, bias=False, device="meta")
     del head.weight
-    head.weight, head.method, head.chunk = weight, method, chunk
+    head.weight, head.implementation, head.chunk = weight, method, chunk
     return head(hidden, targets)
 
 
