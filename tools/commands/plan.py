@@ -279,8 +279,9 @@ def _check(arguments: argparse.Namespace) -> str:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or _REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         accuracy.draw(found, arguments.output)
-    chosen = accuracy.comparisons(found)
-    tables = [accuracy.out_of_memory(found), *[accuracy.first_choices(chosen)] * bool(chosen), accuracy.summary(found)]
+    tables = [accuracy.out_of_memory(found), accuracy.summary(found)]
+    if chosen := accuracy.comparisons(found):
+        tables.insert(1, accuracy.first_choices(chosen))
     if arguments.output:
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)

@@ -97,7 +97,8 @@ def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list
 
 def _gpu(case: Case) -> str:
     """Emulated nodes are processes of one machine."""
-    return case.gpu.driver_name.split()[1] + ", emulated nodes" * (case.workload.nodes > 1)
+    kind = case.gpu.driver_name.split()[1]
+    return f"{kind}, emulated nodes" if case.workload.nodes > 1 else kind
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----

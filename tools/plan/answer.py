@@ -105,7 +105,7 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
     rows = zip(others, others_s, strict=True)
     equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
     equal.pop(first.strategy, None)
-    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." * bool(equal)
+    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." if equal else ""
     batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
     fits = "fits" if first.verdict == "fits" else "may fit"
     return f"Why: it {fits}{why}.{alike} {batch}; with more a step costs less per row."
@@ -159,7 +159,7 @@ def _cells(one: Candidate, question: Question) -> list[str]:
     """In the order of the titles."""
     # Layouts have long names.
     strategy = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
-    cells = [strategy, one.micro_batches + " ckpt" * one.checkpointing]
+    cells = [strategy, f"{one.micro_batches} ckpt" if one.checkpointing else one.micro_batches]
     if not (found := one.prediction):
         return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]
     speed = found.ranges["tokens_per_second"]

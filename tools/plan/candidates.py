@@ -134,11 +134,15 @@ class Candidate:
 
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
     micro_batches = property(lambda self: self.workload.micro_batches)
-    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
     gpu_hours = property(lambda self: self.prediction.ranges["gpu_hours"].expected)
     trains = property(lambda self: "adapters" if self.recipe in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
+
+    @property
+    def name(self) -> str:
+        checkpointing = ", checkpointing" if self.checkpointing else ""
+        return f"{self.strategy}{checkpointing}, {self.micro_batches} rows"
 
     def command(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
@@ -250,7 +254,7 @@ def _candidate(
     if recipe in ADAPTERS:
         launcher = "further/lora/lora.slurm"
     elif recipe == RUNG:
-        launcher = f"further/speed-ladder/ladder{'_torchrun' * of_fsdp or '_deepspeed' * bool(name)}.slurm"
+        launcher = f"further/speed-ladder/ladder{'_torchrun' if of_fsdp else '_deepspeed' if name else ''}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((REPO / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
@@ -289,5 +293,8 @@ def _candidate(
     elif recipe:
         strategy += f", {recipe}"
     written = config if config != shipped else None
-    argument = "planned.json" if written else str(path) if own else argument * bool(name)
+    if written:
+        argument = "planned.json"
+    elif own or not name:
+        argument = str(path) if own else ""
     return Candidate(strategy, workload, settings, launcher, argument, written=written, recipe=recipe)

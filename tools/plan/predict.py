@@ -127,12 +127,13 @@ class Prediction:
     def extrapolates(self) -> list[str]:
         """What no reference run had: the intervals are those of smaller ones."""
         workload, strategy = self.workload, self.workload.strategy
-        return [
-            *[f"rows of more than {MEASURED_LENGTH:,} tokens"] * (workload.row_length > MEASURED_LENGTH),
-            *[f"more than {MEASURED_GPUS} GPUs"] * (strategy.world_size > MEASURED_GPUS),
-            *["several real nodes"] * (workload.nodes > 1),
-            *[f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters"] * (self.parameters > MEASURED_PARAMETERS),
-        ]
+        facts = {
+            f"rows of more than {MEASURED_LENGTH:,} tokens": workload.row_length > MEASURED_LENGTH,
+            f"more than {MEASURED_GPUS} GPUs": strategy.world_size > MEASURED_GPUS,
+            "several real nodes": workload.nodes > 1,
+            f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters": self.parameters > MEASURED_PARAMETERS,
+        }
+        return [text for text, holds in facts.items() if holds]
 
     @property
     def sort_key(self) -> tuple[int, float, float]:

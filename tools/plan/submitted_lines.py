@@ -126,7 +126,9 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
     rows = []
     for name, own in groups.items():
         required = [one for one in own if one[0]]
-        for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
+        for what, chosen in {"must do": required, "all": own if own != required else []}.items():
+            if not chosen:
+                continue
             _, counts, times_s = zip(*chosen, strict=True)
             cells = ["not measured"] * 3
             if None not in times_s:

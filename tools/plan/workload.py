@@ -88,9 +88,10 @@ class Workload:
     @property
     def way(self) -> str:
         """What reference runs have in common with a row that they speak for."""
-        adapters = "adapters, " * bool(self.shape.get("adapter_rank"))
-        weights = "bf16 weights, " * (self.strategy.weight_bytes == 2)
-        return f"{adapters}{weights}{self.strategy.sharding}{', offload' * self.strategy.offloads}"
+        adapters = "adapters" if self.shape.get("adapter_rank") else ""
+        weights = "bf16 weights" if self.strategy.weight_bytes == 2 else ""
+        offload = "offload" if self.strategy.offloads else ""
+        return ", ".join(filter(None, [adapters, weights, self.strategy.sharding, offload]))
 
     @property
     def family(self) -> str:
