@@ -11,7 +11,7 @@ from tools.plan.predict import Prediction, predict_from
 from tools.plan.simulate import Shape, is_known, steps
 from tools.plan.workload import Workload
 
-KEPT_LENGTHS = (512,)  # of rows; questions about shipped models are answered without a simulation
+KEPT_LENGTHS = (512, 2048, 4096)  # of rows; questions about shipped models are answered without a simulation
 _SLOW = (RUNG, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
 _TIE = 0.03  # a difference between predicted times that says nothing
 
