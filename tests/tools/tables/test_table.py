@@ -1,7 +1,6 @@
 """Every table is read, every label of it can be filled, and what a participant fills by hand is asked for."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tools.tables import markdown
 from tools.tables.fill import NOT_MEASURED, fill
 from tools.tables.forms import cell_at, questions
 from tools.tables.markdown import BY_HAND
-from tools.tables.table import SIZES, blank_cells, blank_tables, form_tables, predictions, tables_py
+from tools.tables.table import blank_cells, blank_tables, form_tables, predictions, tables_py
 from workshop.record.exercises import exercises_with
 from workshop.record.schema import RunRecord, typed
 from workshop.settings.run_lines import MUST_DO
@@ -28,17 +27,6 @@ def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_i
     assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
     for table in tables:
         assert any(cell for row in blank_cells(table) for cell in row)
-
-
-@pytest.mark.parametrize("exercise", exercises_with("tables.py"), ids=lambda folder: folder.name)
-def test_tiny_run_meets_every_condition_on_a_size(exercise):
-    for table in blank_tables(exercise):
-        asked = [cell[1] for row in blank_cells(replace(table, tiny=True)) for cell in row if cell]
-        sizes = SIZES.difference(table.definition.compares)
-        assert asked and all(where["tiny"] and not where.keys() & sizes for where in asked)
-        assert "world_size" not in table.definition.where or all("world_size" in where for where in asked), (
-            "also of one"
-        )
 
 
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
