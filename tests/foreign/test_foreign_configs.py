@@ -211,6 +211,7 @@ def test_copied_files_really_train(ranks: Ranks, tmp_path: Path) -> None:
         assert (tmp_path / path.stem / "steps.csv").read_text().count("\n") == 3, path.name
         assert (tmp_path / path.stem / "bloom-qa-finetuned/model.safetensors").stat().st_size > 100_000, path.name
     assert list((tmp_path / files[0].stem / "wandb").iterdir()), "DeepSpeed's monitor writes into the run folder"
+    assert not (folder_of(EXERCISES["d"]) / "wandb").exists(), "and nowhere else"
 
 
 def test_table_of_kinds_has_deepspeeds_keys() -> None:

@@ -31,6 +31,8 @@ def open_run(settings: Settings, arguments: TrainingArguments) -> None:
         project = os.environ.get("WANDB_PROJECT") or settings.experiment_name
         own = {"dir": settings.run_dir, "mode": settings.wandb_mode}
         ours = sys.excepthook
+        # DeepSpeed's monitor opens a run without these: it would ask for a key, and write where the script lies.
+        wandb.setup(wandb.Settings(mode=settings.wandb_mode, root_dir=str(settings.run_dir)))
         wandb.init(project=project, id=settings.run_dir.name, name=settings.run_dir.name, resume="allow", **own)
         theirs = sys.excepthook  # prints every traceback
         sys.excepthook = lambda kind, *of: (ours if issubclass(kind, InputError) else theirs)(kind, *of)
