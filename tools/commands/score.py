@@ -22,7 +22,7 @@ from tools.logs.figures import measure
 from tools.logs.run import Run
 from tools.logs.sources import summary
 from tools.tables.comparisons import RUNGS
-from workshop.record.printable import markdown
+from tools.tables.markdown import markdown
 
 THRESHOLDS = (50, 55, 60)  # % exact match
 _LABELS = {rung: label for label, rung in RUNGS.items()}

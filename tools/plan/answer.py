@@ -15,7 +15,8 @@ from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
-from workshop.record.printable import counted, padded
+from tools.tables.markdown import padded
+from workshop.record.printable import counted
 from workshop.settings.model_file import model_file
 
 WIDTH = 100

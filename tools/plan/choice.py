@@ -14,10 +14,9 @@ from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
 from tools.tables.forms import Checked, cell_at, how_close
-from tools.tables.markdown import Grid, is_blank, read_tables
+from tools.tables.markdown import Grid, is_blank, markdown, read_tables
 from tools.tables.table import Table
 from workshop.record.exercises import REPO
-from workshop.record.printable import markdown
 
 FORM = REPO / "choose" / "form.md"
 

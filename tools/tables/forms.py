@@ -10,9 +10,8 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill
-from tools.tables.markdown import BY_HAND, Grid, is_blank, normalised, section, tables_in
+from tools.tables.markdown import BY_HAND, Grid, is_blank, markdown, normalised, section, tables_in
 from tools.tables.table import blank_tables, predictions
-from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
