@@ -119,7 +119,7 @@ def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], sho
         for at, (table, row, column) in enumerate(labels):
             if table not in own:
                 own[table] = next(fill(other, runs) for other in others if other.number == table)
-            cell = cell_at(own[table], row, column)
+            cell = own[table].cells[row, column]
             hidden = (table, row, column) in unread and not show
             judged = not hidden and len(values) == len(labels) and any(map(str.isdigit, values[at]))
             verdict = f": {how_close(values[at], cell)}" if judged else ""
@@ -138,8 +138,3 @@ def how_close(yours: str, cell: Cell) -> str:
     if high <= low * (1 + _CLOSE_PERCENT / 100):
         return RIGHT
     return "within a factor of two" if high <= 2 * low else "off"
-
-
-def cell_at(filled: FilledTable, row: str, column: str) -> Cell | None:
-    """The cell at these labels."""
-    return next((cell for *labels, cell in filled.labelled() if labels == [row, column]), None)

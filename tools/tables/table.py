@@ -27,6 +27,7 @@ from tools.tables.markdown import cells_named, is_blank, read_tables
 from workshop.record.exercises import REPO, exercises_with, find_exercise
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
+Place = tuple[str, str]  # of a cell: its row's labels, its column
 
 # Settings that tiny.env changes: a tiny run meets every condition on them.
 SIZES = {
@@ -190,8 +191,8 @@ def tables_py(folder: Path) -> ModuleType:
     return module
 
 
-def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
-    """What every blank cell asks for; None for other cells."""
+def blank_cells(table: markdown.Grid) -> dict[Place, Asked]:
+    """What every blank cell asks for."""
     asked = table.definition
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Weights in bf16 learn less. Such runs are in no table that does not ask for them.
@@ -203,15 +204,14 @@ def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
     shared |= {"tiny": table.tiny}
     dropped = SIZES.difference(asked.compares) if table.tiny else ()
 
-    def cell(labels: list[str], column: str) -> Asked:
-        figure, where = asked.value(*labels, column)
-        return figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
-
-    count = asked.label_columns
-    return [
-        [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
-        for row in table.rows
-    ]
+    found = {}
+    for row in table.rows:
+        for column, text in zip(table.header, row, strict=True):
+            if is_blank(text):
+                figure, where = asked.value(*row[: asked.label_columns], column)
+                conditions = {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
+                found[table.label(row), column] = figure, conditions
+    return found
 
 
 def exercise_folder(name: str) -> Path:
