@@ -23,10 +23,7 @@ def in_words(experiment: str) -> str:
 
 TABLES = {"17": Table(of_rows(experiment_runs), runs(nodes=1), compares=["precision"])}
 PREDICTIONS = {
-    "1": [
-        "17 | zs0_bf16_gpus1_bs32_sl128; zs1_bf16_gpus1_bs32_sl128 | Tokens/s",
-        "17 | zs2_bf16_gpus1_bs32_sl128; zs3_bf16_gpus1_bs32_sl128 | Tokens/s",
-    ],
+    "1": ["17 | zs0_fp32_gpus1_bs32_sl128; zs3_fp32_gpus1_bs32_sl128 | Tokens/s"],
     "2": [
         "17 | zs0_fp32_gpus1_bs32_sl128; zs0_bf16_gpus1_bs32_sl128 | Tokens/s",
         "17 | zs0_fp32_gpus1_bs32_sl128; zs0_bf16_gpus1_bs32_sl128 | Peak allocated (MiB)",

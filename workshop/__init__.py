@@ -37,6 +37,8 @@ def _show(kind: type[BaseException], error: BaseException, traceback: TracebackT
 
 
 sys.excepthook = _show
-# Transformers 5.23 has a new name, which 5.17 does not know; DeepSpeed uses names that PyTorch 2.14 replaces.
+# Transformers 5.23 has a new name, which 5.17 does not know; DeepSpeed uses names that PyTorch replaces,
+# and PyTorch 2.13 warns of them in the name of its own wrapper, several times in each step.
 warnings.filterwarnings("ignore", "`gradient_checkpointing(_enable)?` is deprecated", FutureWarning)
 warnings.filterwarnings("ignore", category=FutureWarning, module=r"deepspeed\.")
+warnings.filterwarnings("ignore", r"`torch\.distributed\.\w+` is deprecated", FutureWarning, r"torch\..*c10d_logger")

@@ -13,10 +13,10 @@ def tensor(dp_size: int, by_position: bool) -> dict:
 
 STRATEGIES = {
     "Tensor parallel": tensor(1, False),
-    "Tensor parallel, by position": tensor(1, True),
+    "Tensor parallel, sequence parallel": tensor(1, True),
     "FSDP": runs(method="tp", **{"sharding.tp_size": 1}),
     "FSDP x tensor parallel": tensor(2, False),
-    "FSDP x tensor parallel, by position": tensor(2, True),
+    "FSDP x tensor parallel, sequence parallel": tensor(2, True),
     "Context parallel": runs(method="cp", dp_size=1),
     "Context parallel, two rings": runs(method="cp", dp_size=2, **{"sharding.cp_size": 2}),
     "Ulysses": runs(method="sp", dp_size=1),
@@ -58,8 +58,8 @@ TABLES = {
 PREDICTIONS = {
     "1": ["25 | Tensor parallel | All-reduce; Sent per rank (MiB)", "25b | Tensor parallel | Sent per rank (MiB)"],
     "2": [
-        "25 | Tensor parallel; Tensor parallel, by position | Sent per rank (MiB)",
-        "25 | Tensor parallel; Tensor parallel, by position | Peak allocated (MiB)",
+        "25 | Tensor parallel; Tensor parallel, sequence parallel | Sent per rank (MiB)",
+        "25 | Tensor parallel; Tensor parallel, sequence parallel | Peak allocated (MiB)",
     ],
     "3": ["25 | Context parallel | Sent per rank (MiB)"],
     "4": ["25 | Pipeline, GPipe; Pipeline, 1F1B; Pipeline, interleaved | Predicted bubble (%)"],

@@ -15,7 +15,7 @@ METHODS = {
     "Unsloth's LoRA 8": runs(rung="peer_unsloth_lora"),
 }
 BOTH = ["lora", "speed-ladder"]
-TEXTS = ["Examples apart"]
+TEXTS = ["Document masking"]
 
 
 def model_and_method(label: str) -> Where:

@@ -14,7 +14,7 @@ RECIPES = RUNGS | {
     "TRL, bfd by flash-attn-4": "peer_trl_fa4",
     "Unsloth, bfd, weights in bf16": "peer_unsloth",
 }
-TEXTS = ("Published, per GPU", "Examples apart", "Logits computed")
+TEXTS = ("Published, per GPU", "Document masking", "Logits computed")
 LADDER = ["speed-ladder"]
 FULL = runs(nodes=1, max_steps=NoneOf([300]))
 # DDP's configurations on one GPU are no repeats of a row.

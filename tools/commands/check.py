@@ -229,7 +229,7 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found}: the logs have no such run"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    rounding = 0.5 * 10.0**-cell.figure.decimals
+    rounding = 0.5 * 10.0 ** -cell.figure.digits(cell.value)
     allowed = max(abs(cell.value) * tolerance / 100, rounding)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""

@@ -6,6 +6,7 @@ instead; tools/logs/sources.py reads the files. A damaged file is a LogError and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, stdev
@@ -52,7 +53,13 @@ class Figure:
         """A figure as printed: thousands separators and the decimals, no unit."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return f"{value:,.{self.decimals}f}"
+        return f"{value:,.{self.digits(value)}f}"
+
+    def digits(self, value: float) -> int:
+        """Digits after the point as printed: `decimals`, but two digits of a tiny model's figure, not 0."""
+        if 0 < abs(value) < 0.5 * 10.0**-self.decimals:
+            return 1 - math.floor(math.log10(abs(value)))
+        return self.decimals
 
 
 def _over(value: float | None, divisor: float) -> float | None:

@@ -83,9 +83,9 @@ def draw(cases: Sequence[Case], output: Path) -> None:
             one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
             one.set(xscale="log", yscale="log", title=title)
             for axis in (one.xaxis, one.yaxis):
-                axis.set_major_formatter("{x:g}")
+                axis.set_major_formatter("{x:,g}")
             plots.label(one, "measured", "predicted", "nothing measured")
-        plots.legend_below(drawn, axes, 5)
+        plots.legend_below(drawn, axes, 3)
 
 
 def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list[Case]]:

@@ -110,7 +110,7 @@ def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
     number = re.search(r"^Card: *(\d+) *$", text, re.MULTILINE)
     if not number or not 1 <= int(number[1]) <= len(CARDS):
         raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
-    card, known, found = CARDS[int(number[1]) - 1], definitions(), []
+    card, known, found, strategy_of = CARDS[int(number[1]) - 1], definitions(), [], {}
     for copy in copies:
         definition, chosen = known[copy.number], {label: one.strip("` ") for label, one, *_ in copy.rows}
         expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
@@ -121,15 +121,28 @@ def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
         notes, tolerance_percent = [], 0
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
             notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
+            strategy_of = chosen
+        else:
+            notes = list(_other_strategies(strategy_of, expected))
         found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent))
     return found
+
+
+def _other_strategies(strategy_of: dict[str, str], stand_ins: dict[str, dict[str, Cell]]) -> Iterator[str]:
+    """Where a stand-in is not of the choice's strategy; the planner's names are those of the configurations."""
+    for label, cells in stand_ins.items():
+        (run,) = cells["States (MiB)"].runs
+        adapters = {"lora": "LoRA ", "qlora": "QLoRA "}.get(run.adapters, "")
+        ran, chosen = f"{adapters}{run.record.config or 'one GPU'}", strategy_of.get(label, "")
+        if not is_blank(chosen) and chosen.partition(",")[0] != ran:
+            yield f"{label} is {chosen}, but its run was {ran}"
 
 
 def _expected(copy: Grid, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
     """By column what is right for the strategy, or for the run in the folder of this name."""
     if "Strategy" in copy.header:
         if not (one := strategies(card).get(chosen)) or one.error:
-            known = ", ".join(strategies(card))
+            known = "; ".join(strategies(card))
             raise InputError(f"{copy.path}: Table {copy.number}: strategy {chosen!r}; expected one of {known}")
         values = _figures(card, one)
         return {title: Cell(_COLUMNS[title].written(value), value, _COLUMNS[title]) for title, value in values.items()}

@@ -138,7 +138,7 @@ _COMPARISONS = [
     Comparison("share_of_stream", ratio(_SPEED, _at_rung("10_stream"), scale=100), "Of rung 10 (%)", unit="%",
         decimals=1,
         definition="real tokens/s over those of rung 10, which computes all logits, on the same machine, x 100"),
-    Comparison("share_of_top", ratio(_SPEED, _at_rung(_TOP), scale=100), "Of the top (%)", unit="%", decimals=1,
+    Comparison("share_of_top", ratio(_SPEED, _at_rung(_TOP), scale=100), "Of rung 11 (%)", unit="%", decimals=1,
         definition="real tokens/s over those of rung 11, on the same machine, x 100"),
     # Not of samples: packed for several GPUs a row holds other numbers of examples.
     Comparison("share_of_one_gpu", per_gpu(ratio(_SPEED, _one_gpu, scale=100)), "Of n times one GPU (%)", unit="%",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.conftest import SUMMARY
 from tools.__main__ import main
 from tools.commands import check
 from tools.tables.table import table_definitions
@@ -68,6 +69,14 @@ def test_figure_may_differ_by_two_percent(checked, make_run):
     make_run("r1")
     for value, wrong in (("0.7172", 0), ("0.7187", 1), ("0.6906", 0), ("0.6891", 1)):  # 1.9 and 2.1 %
         assert f"4 cells: {4 - wrong} right, {wrong} wrong" in checked([value, *RIGHT[1:]])[1], value
+
+
+def test_figure_of_a_tiny_model_is_not_printed_and_accepted_as_0(checked, make_run):
+    make_run("r1", summary=SUMMARY | {"train_loss": 0.0000192})
+    for value, wrong in (("0.0000192", 0), ("0.000019", 0), ("0", 1), ("0.00004", 1)):
+        printed = checked([value, *RIGHT[1:]], "--show")[1]
+        assert f"4 cells: {4 - wrong} right, {wrong} wrong" in printed
+    assert "too large, expected 0.000019" in printed
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_list_shows_few_runs_at_first_and_those_with_every_word_of_the_filter(lo
     rows = page.locator("#runs tbody tr:visible")
     every = rows.count()
     page.evaluate("most = 10; filter()")  # a page of 100 runs takes long to make
-    assert rows.count() == 10 and f"{every - 10} more fit" in page.inner_text("#count")
+    assert rows.count() == 10 and f"{every - 10} more match" in page.inner_text("#count")
     page.click("#more")
     assert rows.count() == every and page.locator("#more").is_hidden()
     page.fill("#f-text", "h200x4 full_shard completed")

@@ -56,7 +56,10 @@ def test_form_is_compared_with_the_planner_and_the_runs_it_names(
     assert "10 cells: 5 right, 2 wrong, 3 not filled in" in printed
     assert "prediction A, States: 8,533; measured 8,533.00: right" in printed
     assert "prediction A, Step time: 900; measured 500.0: within a factor of two" in printed
-    assert "prediction B, States: 8,533; measured 2,133.00: off" in printed
+    assert "prediction B, States: 8,533; measured 2,133.00: off" in printed and "its run was" not in printed
+    form.write_text(text.replace("Card: ?", "Card: 6").replace("20261129-090500-p1", "20261129-090000-p1"))
+    main(["check", str(form), "--logs", str(logs)])
+    assert "B is full_shard, but its run was ddp\n" in capsys.readouterr().out
 
     for changed, error in (("Card: 9", "no card"), ("Card: 1", "strategy 'ddp'")):
         form.write_text(text.replace("Card: ?", changed))

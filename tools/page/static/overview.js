@@ -19,7 +19,7 @@ function filter() {
     row.hidden = !fits || ++fitting > most;
   }
   const left = Math.max(0, fitting - most);
-  byId("count").textContent = `Shown: ${fitting - left} of ${rows.length} runs${left ? `; ${left} more fit` : ""}.`;
+  byId("count").textContent = `Shown: ${fitting - left} of ${rows.length} runs${left ? `; ${left} more match` : ""}.`;
   byId("more").hidden = !left;
 }
 
