@@ -107,7 +107,7 @@ def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], sho
     form = checked[0].filled.table
     asked = predictions(form.path.parent) if typed else {}  # the closing task's form has none
     own = {table.copy.number: table.filled for table in checked}
-    others = [table for table in blank_tables(form.path.parent, form.tiny) if table.number not in own] if asked else []
+    blank = {table.number: table for table in blank_tables(form.path.parent, form.tiny)} if asked else {}
     judgements = (one for table in checked for one in table.cells)
     unread = {(one.table, one.row, one.column) for one in judgements if one.verdict != RIGHT}
     for question, yours, *_ in typed:
@@ -117,9 +117,7 @@ def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], sho
         yield f"prediction {number}: {yours}"
         labels = asked.get(number, [])
         for at, (table, row, column) in enumerate(labels):
-            if table not in own:
-                own[table] = next(fill(other, runs) for other in others if other.number == table)
-            cell = own[table].cells[row, column]
+            cell = (own.get(table) or fill(blank[table], runs)).cells[row, column]
             hidden = (table, row, column) in unread and not show
             judged = not hidden and len(values) == len(labels) and any(map(str.isdigit, values[at]))
             verdict = f": {how_close(values[at], cell)}" if judged else ""
