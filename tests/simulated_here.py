@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from unittest.mock import patch
 
-from tools.plan.simulate import Shape, Step
+from tools.plan.simulate import Shape, SimulatedStep
 from workshop.simulate.step_on_meta import answer
 
 
@@ -21,7 +21,7 @@ def simulated_here() -> Iterator[None]:
         yield
 
 
-def step(shape: Shape) -> Step:
+def step(shape: Shape) -> SimulatedStep:
     return json.loads(answered(json.dumps(shape, sort_keys=True)))
 
 

@@ -18,7 +18,7 @@ from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import small
 from tools.plan.candidates import Question
 from tools.plan.ranking import rank
-from tools.plan.simulate import Shape, Step
+from tools.plan.simulate import Shape, SimulatedStep
 from workshop.data.encoding import load_tokenizer
 from workshop.kernels.fast_models import difference, packed_with
 from workshop.record.errors import InputError
@@ -46,7 +46,7 @@ def test_model_is_exact_or_refused_with_a_reason(name: str) -> None:
     assert VERDICTS[name] in found and bool(found) == bool(VERDICTS[name])
 
 
-def of_pairs(shapes: Iterable[Shape]) -> Iterator[Step]:
+def of_pairs(shapes: Iterable[Shape]) -> Iterator[SimulatedStep]:
     """Each two of engine, method and checkpointing, as all three would take twice the time."""
     for shape in shapes:
         half = shape["gradient_checkpointing"] != shape.get("four_bits", False)
@@ -68,13 +68,13 @@ def test_model_is_planned_or_refused_with_a_reason(name: str, monkeypatch: pytes
             with pytest.raises(InputError, match=f"models/{name}.*{LOOPS}"):
                 rank(question)
         elif name in ADAPTERS_ONLY:
-            whole = [one for one in rank(question) if one.method not in ("LoRA", "QLoRA")]
+            whole = [one for one in rank(question) if one.recipe not in ("LoRA", "QLoRA")]
             assert whole and all(ADAPTERS_ONLY[name] in one.error for one in whole)
         else:
             first, *others = rank(question)
             assert first.prediction.verdict == "fits"
             # peft refuses some layers, bitsandbytes others: that costs their rows.
-            assert {one.method for one in others if one.error} <= {"LoRA", "QLoRA"}
+            assert {one.recipe for one in others if one.error} <= {"LoRA", "QLoRA"}
 
 
 @pytest.mark.parametrize("name", ["biogpt", "codegen", "gpt_neo", "opt", "persimmon", "stablelm", "xglm"])

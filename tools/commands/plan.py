@@ -14,11 +14,11 @@ from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import find_runs
-from tools.plan import accuracy, answer, choice, constants, measured, ranking, room, simulate
+from tools.plan import accuracy, answer, choice, constants, measured, room, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
-from tools.plan.predict import MEASURED_LENGTH, TITLES, Prediction
-from tools.plan.ranking import rank
+from tools.plan.predict import MEASURED_LENGTH, Prediction
+from tools.plan.ranking import rank, shapes_to_keep
 from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
@@ -28,6 +28,17 @@ from workshop.record.printable import markdown
 from workshop.settings.model_file import SHAPES, base_name, short_name
 
 _REFERENCE = REPO / "logs" / "reference"
+# Of the table of lines: title, figure, factor from the figure's unit, decimals.
+_COLUMNS = (
+    ("allocated (MiB)", "peak_allocated_mib", 1, 0),
+    ("nvidia-smi (MiB)", "nvidia_smi_mib", 1, 0),
+    ("CPU per node (GiB)", "cpu_mib", 1 / 1024, 0),
+    ("step (ms)", "step_time_s", 1000, 0),
+    ("tokens/s", "tokens_per_second", 1, 0),
+    ("examples/s", "samples_per_second", 1, 1),
+    ("job (min)", "total_runtime_s", 1 / 60, 1),
+    ("GPU-hours", "gpu_hours", 1, 2),
+)
 _SUBCOMMANDS = ("lines", "day", "model", "cards", "check", "fit")
 
 
@@ -81,7 +92,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work = f"of the whole work, as 1e9; default: {ROWS_PER_GPU:,} rows on each GPU"
     model.add_argument("--tokens", type=float, default=0, help=work)
     model.add_argument("--method", choices=("full", "lora", "qlora"), default="", help="only this; default: all three")
-    model.add_argument("--config", default="", metavar="FILE", help="a DeepSpeed or FSDP file of your own, as a row")
+    own = "a DeepSpeed or FSDP file of your own, as a row"
+    model.add_argument("--config", default="", metavar="FILE", dest="config_file", help=own)
     model.add_argument("--all", action="store_true", help="more than ten rows")
     _add_hardware(model, "csv")
 
@@ -132,7 +144,7 @@ def _lines(arguments: argparse.Namespace) -> str:
     if arguments.format == "json":
         runs = [_as_json(line, prediction) for line, prediction in rows]
         return json.dumps({"gpu": arguments.gpu, "runs": runs}, indent=2)
-    titles = ["run", *TITLES, "steps per epoch", "limited by", arguments.gpu]
+    titles = ["run", *(title for title, *_ in _COLUMNS), "steps per epoch", "limited by", arguments.gpu]
     cells = [[f"{line.exercise.name}: {line.short}", *_cells(prediction)] for line, prediction in rows]
     text = [markdown(titles, cells)]
     found = [prediction for _, prediction in rows if prediction]
@@ -151,8 +163,12 @@ def _lines(arguments: argparse.Namespace) -> str:
 
 def _cells(found: Prediction | None) -> list[str]:
     if not found:
-        return [*["-"] * (len(TITLES) + 2), f"not planned: {NOT_SIMULATED}"]
-    return [*found.cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
+        return [*["-"] * (len(_COLUMNS) + 2), f"not planned: {NOT_SIMULATED}"]
+    cells = []
+    for _, name, factor, decimals in _COLUMNS:
+        least, expected, largest = (f"{factor * value:,.{decimals}f}" for value in found.ranges[name])
+        cells.append(f"{expected} ({least} to {largest})")
+    return [*cells, f"{found.workload.steps_per_epoch:,}", found.parts.decided_by, found.reason]
 
 
 def _submissions(arguments: argparse.Namespace) -> list[Submission]:
@@ -263,8 +279,9 @@ def _check(arguments: argparse.Namespace) -> str:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or _REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         accuracy.draw(found, arguments.output)
-    chosen = accuracy.comparisons(found)
-    tables = [accuracy.out_of_memory(found), *[accuracy.first_choices(chosen)] * bool(chosen), accuracy.summary(found)]
+    tables = [accuracy.out_of_memory(found), accuracy.summary(found)]
+    if chosen := accuracy.comparisons(found):
+        tables.insert(1, accuracy.first_choices(chosen))
     if arguments.output:
         tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
@@ -273,9 +290,7 @@ def _check(arguments: argparse.Namespace) -> str:
 def _fit(arguments: argparse.Namespace) -> str:
     runs = _runs(arguments.logs)
     lines = [line for file in every_list() for line in read_list(file, {})]
-    names = [name for name in SHAPES if not name.startswith("tiny")]
-    usual = [shape for length in ranking.KEPT_LENGTHS for name in names for shape in ranking.shapes_of(name, length)]
-    packed = [shape for name in names for shape in ranking.packed_shapes_of(name)]
-    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *usual, *packed])
+    usual = [shape for name in SHAPES if not name.startswith("tiny") for shape in shapes_to_keep(name)]
+    simulate.keep([*shapes_of(lines), *measured.shapes(runs), *usual])
     constants.save(measured.fit(runs))
     return f"wrote {simulate.FILE} and {constants.FILE}"

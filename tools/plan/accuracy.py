@@ -9,7 +9,6 @@ import statistics
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from tools import plots
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
-from tools.plan.predict import Range, first_choice
+from tools.plan.predict import Range
+from tools.plan.ranking import first_choice
 from workshop.record.printable import markdown
 from workshop.settings.model_file import model_file
 
@@ -97,10 +97,14 @@ def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list
 
 def _gpu(case: Case) -> str:
     """Emulated nodes are processes of one machine."""
-    return case.gpu.driver_name.split()[1] + ", emulated nodes" * (case.workload.nodes > 1)
+    kind = case.gpu.driver_name.split()[1]
+    return f"{kind}, emulated nodes" if case.workload.nodes > 1 else kind
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----
+
+# Settings that all such lines share.
+_USUAL = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
 
 
 def kept_table(file: Path, runs: Sequence[Run]) -> str:
@@ -117,7 +121,8 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     found = [(line, kept[line], measured_of(newest[line])) for line in kept if line in newest]
     if not found:
         raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
-    columns = [[*(_without_usual(line) for line, *_ in found), "**mean (worst)**", "inside the interval"]]
+    names = [" ".join(word for word in line.split() if word.split("=")[0] not in _USUAL) for line, *_ in found]
+    columns = [[*names, "**mean (worst)**", "inside the interval"]]
     for metric in METRICS:
         pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
         errors = [expected.error_percent(value) for expected, value in pairs if value]
@@ -137,30 +142,18 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
     newest: dict[str, Run] = {}
     usable = [run for run in runs if run.state == "completed" and run.record.device != "cpu"]
     for run in sorted(usable, key=lambda run: run.record.start_time):
-        started = {f"{run.record.exercise}:", *(run.record.submission or _as_submission(run)).split()}
+        settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
+        by_hand = [*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""]
+        started = {f"{run.record.exercise}:", *((run.record.submission or "").split() or by_hand)}
         own = [line for line, words in wanted.items() if words <= started]
         if own:
             newest[max(own, key=lambda line: len(wanted[line]))] = run
     return newest
 
 
-def _as_submission(run: Run) -> str:
-    """The words of a run that was started without `submit`."""
-    settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
-    return " ".join([*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""])
-
-
-def _without_usual(line: str) -> str:
-    """The line without settings that all such lines share."""
-    usual = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
-    return " ".join(word for word in line.split() if word.split("=")[0] not in usual)
-
-
 # ---- first choice ----
 
 GOOD_PERCENT = 5
-# Rented machines are given back: runs of one folder further apart than this may be from two machines.
-_ONE_LOAN = timedelta(hours=6)
 # Fields in which strategies may differ; all others are the work. compile: ZeRO-3 runs without it (submit.txt).
 _CHOSEN = ("batch_size", "engine", "gradient_checkpointing", "compile", "ddp_bucket_mib", "labelled")
 
@@ -172,56 +165,39 @@ def comparisons(cases: Sequence[Case]) -> list[dict[str, Any]]:
         `where`: the folder of logs; `model`; `first`: what the planner would choose, `best`: what was the fastest;
         `slower_percent`: the first than the best, infinite if it ran out of memory.
     """
-    machines = _machines([run for case in cases for run in case.runs])
-    # By machine and work: by strategy a case, and the times of its runs there.
-    works: dict[tuple[str, int, str], dict[str, tuple[Case, list[float]]]] = defaultdict(dict)
+    # By folder, machine and work: by strategy a case, and the times of its runs there.
+    works: dict[tuple[str, str, str], dict[str, tuple[Case, list[float]]]] = defaultdict(dict)
     for case in cases:
+        work, strategy = _work_and_strategy(case)
         for run in case.runs:
             time_s = measured_of(run).get("step_time_s") if run.state == "completed" else inf
             if time_s:  # not a profile, nor DeepSpeed's timers
-                works[*machines[run.folder], _work(case)].setdefault(_way(case), (case, []))[1].append(time_s)
+                where = run.folder.parents[1].name, run.record.host or "", work
+                works[where].setdefault(strategy, (case, []))[1].append(time_s)
     found = []
     for (folder, *_), ways in sorted(works.items()):
         options = [case for case, _ in ways.values()]
         times_s = [statistics.median([one for one in own if one < inf] or [inf]) for _, own in ways.values()]
         if sum(time_s < inf for time_s in times_s) > 1:
             first, best = first_choice([one.predicted for one in options]), times_s.index(min(times_s))
-            row = {"where": folder, "first": _name(options[first]), "best": _name(options[best])}
-            row["model"] = options[0].workload.shape["model_name"]
+            names = [one.runs[0].record.config or one.workload.strategy.sharding for one in options]
+            names = [f"{name}, {one.workload.micro_batches}" for name, one in zip(names, options, strict=True)]
+            row = {"where": folder, "model": options[0].workload.shape["model_name"]}
+            row |= {"first": names[first], "best": names[best]}
             found.append(row | {"slower_percent": 100 * (times_s[first] / times_s[best] - 1)})
     return found
 
 
-def _machines(runs: Sequence[Run]) -> dict[Path, tuple[str, int]]:
-    """By run folder: the folder that holds the exercise's folder, and the number of the loan."""
-    found: dict[Path, tuple[str, int]] = {}
-    before, loan = None, 0
-    for run in sorted(runs, key=lambda run: (run.folder.parents[1], run.start)):
-        loan += before is None or run.start - before > _ONE_LOAN  # the next folder's number may go on
-        found[run.folder], before = (run.folder.parents[1].name, loan), run.start
-    return found
-
-
-def _way(case: Case) -> str:
-    """Equal for equal strategies, whatever the name of the configuration."""
-    strategy, shape = case.workload.strategy, case.workload.shape
-    # The weak-scaling configurations of custom_model say no strategy.
-    way = vars(strategy) | ({"config": {}} if "gpus" in strategy.config else {})
-    return json.dumps([way, shape["batch_size"], shape["gradient_checkpointing"]], sort_keys=True)
-
-
-def _name(case: Case) -> str:
-    """The configuration, and how the rows are split."""
-    name = case.runs[0].record.config or case.workload.strategy.method
-    return f"{name}, {case.workload.micro_batches}"
-
-
-def _work(case: Case) -> str:
-    """Equal for equal work, whatever the strategy."""
+def _work_and_strategy(case: Case) -> tuple[str, str]:
+    """Equal for equal work, whatever the strategy; and for equal strategies, whatever the configuration's name."""
     workload, shape, strategy = case.workload, case.workload.shape, case.workload.strategy
     fixed = {name: value for name, value in shape.items() if name not in _CHOSEN and value}
     fixed |= {"labelled": bool(shape.get("labelled")), "rows": shape["batch_size"] * strategy.accumulation}
-    return json.dumps([fixed, strategy.world_size, workload.nodes, workload.dynamic_padding], sort_keys=True)
+    # The weak-scaling configurations of custom_model say no strategy.
+    way = vars(strategy) | ({"config": {}} if "gpus" in strategy.config else {})
+    own = way, shape["batch_size"], shape["gradient_checkpointing"]
+    work = fixed, strategy.world_size, workload.nodes, workload.filled
+    return json.dumps(work, sort_keys=True), json.dumps(own, sort_keys=True)
 
 
 def first_choices(found: Sequence[dict[str, Any]]) -> str:

@@ -22,12 +22,12 @@ WIDTH = 100
 _ROWS = 10
 _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limited by", "verdict")
 _NUMBERS = range(2, 7)  # columns
-# Of a first choice by one of these methods.
+# Of a first choice by one of these recipes.
 _INEXACT = {EIGHT_BITS: " Adam's moments have 8 bits: with exact ones none is sure to fit."}
 _INEXACT |= dict.fromkeys(
     (PURE, PURE_8), " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
 )
-# Of tables with rows of one of these methods.
+# Of tables with rows of one of these recipes.
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
     (RUNG,): "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only.",
@@ -47,15 +47,15 @@ def text(question: Question, ranked: list[Candidate], every: bool = False) -> st
         f"{fabric}; {question.work_tokens:,.0f} tokens in all. A GPU has {gpu.memory_mib / 1024:.1f} GiB, a node "
         f"{gpu.node_gib:,.0f} GiB of CPU memory."
     )
-    shown = firsts if every else _selected(firsts, Path(question.config).name)
+    shown = firsts if every else _selected(firsts, Path(question.config_file).name)
     table = _table([_cells(one, question) for one in shown])
     return "\n\n".join([_wrapped(head), _first(question, ranked), table, _notes(question, ranked, shown, len(firsts))])
 
 
 def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
-    """A configuration of one's own, the first ones that train all weights exactly, the best of each other method."""
-    best = {one.method: one for one in reversed(firsts) if one.method}
-    others = sorted((one for one in firsts if not one.method), key=lambda one: one.strategy != own)
+    """A configuration of one's own, the first ones that train all weights exactly, the best of each other recipe."""
+    best = {one.recipe: one for one in reversed(firsts) if one.recipe}
+    others = sorted((one for one in firsts if not one.recipe), key=lambda one: one.strategy != own)
     chosen = [*best.values(), *others[: _ROWS - len(best)]]
     return [one for one in firsts if one in chosen] if others else firsts[:_ROWS]
 
@@ -71,9 +71,9 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
     what = f"First: {first.name}, {_two_digits(first.gpu_hours)} GPU-hours."
     if verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
-    what += _INEXACT.get(first.method, "")
+    what += _INEXACT.get(first.recipe, "")
     close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
-    cheapest = min((one for one in close if one.method == first.method), key=lambda one: one.gpu_hours, default=first)
+    cheapest = min((one for one in close if one.recipe == first.recipe), key=lambda one: one.gpu_hours, default=first)
     if verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
@@ -81,15 +81,15 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
         parts += ["Without SLURM:", _command(local)]
     if packed := _packed_rows(question, ranked):
         parts += [_wrapped(packed[0]), _command(packed[1])]
-    if first.config:
+    if first.written:
         file = Path(first.launcher).with_name(first.argument)
-        parts.append(_wrapped(f"Write {file}: {json.dumps(first.config)}"))
+        parts.append(_wrapped(f"Write {file}: {json.dumps(first.written)}"))
     return "\n\n".join(parts)
 
 
 def _why(question: Question, ranked: list[Candidate]) -> str:
     """Why this row, which others are as fast, and what --batch decides."""
-    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.method == ranked[0].method]
+    first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.recipe == ranked[0].recipe]
     first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
     if not others:
         why = ", and no other row does"
@@ -105,7 +105,7 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
     rows = zip(others, others_s, strict=True)
     equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
     equal.pop(first.strategy, None)
-    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." * bool(equal)
+    alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." if equal else ""
     batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
     fits = "fits" if first.verdict == "fits" else "may fit"
     return f"Why: it {fits}{why}.{alike} {batch}; with more a step costs less per row."
@@ -119,7 +119,7 @@ def _sbatch(one: Candidate) -> str:
 
 def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
     """What the speed ladder's top rung gains over First, and its command; None where none of its rows fits."""
-    rows = [one for one in ranked if one.method == RUNG and one.verdict == "fits"]
+    rows = [one for one in ranked if one.recipe == RUNG and one.verdict == "fits"]
     if not rows or ranked[0].trains == "adapters":
         return None
     best = min(rows, key=lambda one: one.prediction.sort_key)
@@ -159,7 +159,7 @@ def _cells(one: Candidate, question: Question) -> list[str]:
     """In the order of the titles."""
     # Layouts have long names.
     strategy = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
-    cells = [strategy, one.micro_batches + " ckpt" * one.checkpointing]
+    cells = [strategy, f"{one.micro_batches} ckpt" if one.checkpointing else one.micro_batches]
     if not (found := one.prediction):
         return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]
     speed = found.ranges["tokens_per_second"]
@@ -183,7 +183,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
         f"context; it fits with {ALLOCATED_ERROR_PERCENT:g} % more tensors. CPU: GiB of a node, also while weights "
         "are read. tok/s: of a GPU; error %: its interval, mostly the host's share, which all rows have in common."
     ]
-    notes += [text for methods, text in _EXPLAINED.items() if any(one.method in methods for one in shown)]
+    notes += [text for recipes, text in _EXPLAINED.items() if any(one.recipe in recipes for one in shown)]
     if (saved := _saved_by_four_bits(ranked)) < _LITTLE:
         notes.append(
             f"QLoRA: 4 bits save {100 * max(0, saved):.0f} % of the frozen weights: experts are no torch.nn.Linear."
@@ -233,12 +233,7 @@ def as_csv(question: Question, ranked: list[Candidate]) -> str:
     """A row per candidate; figures have a column for each end of their interval."""
     import pandas as pd
 
-    rows = []
-    for one in ranked:
-        figures = {name: found if isinstance(found, dict) else {"": found} for name, found in _entry(one).items()}
-        ends = [(f"{name}_{end}".rstrip("_"), value) for name, own in figures.items() for end, value in own.items()]
-        rows.append(dict(ends))
-    return pd.DataFrame(rows, dtype=object).to_csv(index=False).rstrip("\n")
+    return pd.json_normalize([_entry(one) for one in ranked], sep="_").to_csv(index=False).rstrip("\n")
 
 
 def _entry(one: Candidate) -> dict[str, Any]:

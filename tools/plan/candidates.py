@@ -27,7 +27,7 @@ from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
-FSDP_OFFLOAD = ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
+FSDP += ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
 ZERO = ("zero0", "zero1", "zero1_offload", "zero2", "zero2_offload", "zero3", "zero3_offload")
 ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
@@ -35,9 +35,9 @@ EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights,
 PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
 RUNG, _RUNG_NAME = "rung 12", "12_documents"
-# By method the configurations that it is ranked with, and its settings.
+# By recipe the configurations that it is ranked with, and its settings; "" trains all weights with exact moments.
 _SHARDED, _MOMENTS = ("", "ddp", "full_shard", "zero2", "zero3"), {"optimizer": "adamw_torch_8bit"}
-_METHODS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+_RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     **{one: (_SHARDED, {"method": one.lower(), "lora_rank": ADAPTER_RANK}) for one in ADAPTERS},
     EIGHT_BITS: (("", "ddp", "full_shard", "shard_grad_op"), _MOMENTS),
     PURE: (("", "ddp"), {"weights": "bf16"}),
@@ -52,7 +52,10 @@ SQUAD_EXAMPLES = 87_599
 
 @dataclass(frozen=True)
 class Question:
-    """About the training of a model; 0, "" and None: not said."""
+    """About the training of a model; 0, "" and None: not said.
+
+    Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has.
+    """
 
     model: str
     gpus: int
@@ -64,26 +67,19 @@ class Question:
     tokens: float = 0  # to train on, padding included; else ROWS_PER_GPU rows
     node_gib: float | None = None  # CPU memory of a node; else the server's
     method: str = ""  # full, lora or qlora; else all
-    config: str = ""  # a file of one's own
+    config_file: str = ""  # a file of one's own
     largest: bool = False  # the largest micro-batches that fit, not the fastest
     packed: bool = False  # simulate rung 12 and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
 
     hardware = property(lambda self: named(self.gpu, self.node_gib))
-    long = property(lambda self: self.length > MEASURED_LENGTH)  # then layouts are ranked beside the strategies
     # bf16 where the GPU has it: it needs no loss scale.
     precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
     # The whole work, which is the same for all candidates, and its optimizer steps.
     work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
     steps = property(lambda self: self.split(self.batch)[1])
 
-    def split(self, rows: int) -> tuple[int, int]:
-        """With so many rows in a micro-batch: how many are accumulated, and the optimizer steps of the whole work."""
-        accumulation = ceil(self.batch / rows)
-        return accumulation, ceil(self.work_tokens / (rows * accumulation * self.gpus * self.length))
-
-    def check(self) -> None:
-        """Raises InputError for what no candidate can do, and for counts that no cluster of these GPUs has."""
+    def __post_init__(self) -> None:
         model, given = model_file(self.model), f"--model {self.model}"
         if not model:
             near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
@@ -104,6 +100,11 @@ class Question:
         if self.gpus // self.nodes > (most := kind.per_node):
             holds = f"a node of {kind.driver_name} holds {most}"
             raise InputError(f"{given}: {holds}; expected at most {most}, or more --nodes")
+
+    def split(self, rows: int) -> tuple[int, int]:
+        """With so many rows in a micro-batch: how many are accumulated, and the optimizer steps of the whole work."""
+        accumulation = ceil(self.batch / rows)
+        return accumulation, ceil(self.work_tokens / (rows * accumulation * self.gpus * self.length))
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
@@ -127,22 +128,27 @@ class Candidate:
     launcher: str  # with its exercise
     argument: str = ""  # of the launcher
     prediction: Prediction | None = None  # None until it is ranked, and where it cannot be simulated
-    config: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
-    method: str = ""  # of ADAPTERS; EIGHT_BITS; "": all weights are trained, exactly
+    written: dict[str, Any] | None = None  # what has to be written into the configuration; None: it is shipped
+    recipe: str = ""  # of _RECIPES; "": all weights are trained, exactly
     error: str = ""  # why it cannot be simulated
 
     checkpointing = property(lambda self: self.workload.shape["gradient_checkpointing"])
-    name = property(lambda self: f"{self.strategy}{', checkpointing' * self.checkpointing}, {self.micro_batches} rows")
     micro_batches = property(lambda self: self.workload.micro_batches)
     verdict = property(lambda self: self.prediction.verdict if self.prediction else "unknown")
     gpu_hours = property(lambda self: self.prediction.ranges["gpu_hours"].expected)
-    trains = property(lambda self: "adapters" if self.method in ADAPTERS else "all weights")
+    trains = property(lambda self: "adapters" if self.recipe in ADAPTERS else "all weights")
     line = property(lambda self: self.command())
+
+    @property
+    def name(self) -> str:
+        checkpointing = ", checkpointing" if self.checkpointing else ""
+        return f"{self.strategy}{checkpointing}, {self.micro_batches} rows"
 
     def command(self, *asked: str) -> str:
         """The line as `submit` takes it; with `asked`, options of sbatch, the command to type."""
-        nodes = [f"--nodes={self.workload.nodes}"] * (self.workload.nodes > 1)
-        return self._line(*["sbatch"] * bool(asked), *asked, *nodes, f"--gpus-per-node={self.workload.ranks_per_node}")
+        nodes = [f"--nodes={self.workload.nodes}"] if self.workload.nodes > 1 else []
+        sbatch = ["sbatch", *asked] if asked else []
+        return self._line(*sbatch, *nodes, f"--gpus-per-node={self.workload.ranks_per_node}")
 
     def without_slurm(self) -> str:
         """The command to type on one node without SLURM; "" for several nodes."""
@@ -152,54 +158,74 @@ class Candidate:
         words = []
         for name, value in self.settings.items():
             words.append(f"{name.upper()}={str(value).lower() if isinstance(value, bool) else value}")
-        return shlex.join([*words, *between, self.launcher, *[self.argument] * bool(self.argument)])
+        return shlex.join([*words, *between, *filter(None, [self.launcher, self.argument])])
 
 
-def candidates(question: Question, methods: Sequence[str] = ("",)) -> Iterator[Candidate]:
-    """All weights are trained, with exact moments, or by one of the methods.
+def candidates(question: Question, recipes: Sequence[str] = ("",)) -> Iterator[Candidate]:
+    """All weights are trained, with exact moments, or by one of the recipes.
 
     Raises InputError if the job would refuse a configuration of one's own.
     """
-    for launcher, names in _launchers(question):
-        for name in names:
-            if name.startswith("hybrid") and (question.gpus < 4 or question.gpus % 2):
-                continue  # its two replicas would leave no ranks to share among
-            accepted, refused = [], None
-            for way in _ways(question, name, methods):
-                try:
-                    accepted.append(_candidate(question, launcher, name, *way))
-                except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
-                    refused = error
-            if refused and not accepted and name == question.config != "":
-                raise refused
-            yield from accepted
+    # Micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1.
+    every = [question.batch]
+    while every[-1] > 1:
+        every.append(next(size for size in range(every[-1] // 2, 0, -1) if question.batch % size == 0))
+    if question.length > MEASURED_LENGTH:
+        every = [size for size in every if size <= max(1, _MOST_TOKENS // question.length)]
+    for launcher, name in _configurations(question):
+        accepted, refused = [], None
+        for way in product(every, (False, True), recipes):
+            rows, checkpointing, recipe = way
+            if recipe and name not in _RECIPES[recipe][0]:
+                continue
+            if recipe == RUNG and (checkpointing or rows not in every[::2] or not _takes_rung(question, launcher)):
+                continue
+            try:
+                accepted.append(_candidate(question, launcher, name, *way))
+            except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
+                refused = error
+        if refused and not accepted and name == question.config_file != "":
+            raise refused
+        yield from accepted
 
 
-def _ways(question: Question, name: str, methods: Sequence[str]) -> list[tuple[int, bool, str]]:
-    """Rows of a micro-batch, checkpointing, method."""
-    every = _micro_batches(question)
-    if RUNG in methods:  # on one node; compiled blocks are not simulated with checkpointing, and take seconds each
-        library = question.gpus > 1 or not name
-        shown = library and question.nodes == 1 and not question.long and name in _METHODS[RUNG][0]
-        return [(rows, False, RUNG) for rows in every[::2] if shown]
-    ways = product(every, (False, True), methods)
-    return [way for way in ways if not way[-1] or name in _METHODS[way[-1]][0]]
+def _takes_rung(question: Question, launcher: str) -> bool:
+    """On one node; compiled blocks are not simulated with checkpointing or long rows, and take seconds each."""
+    alone = launcher.startswith("baseline/")
+    return question.nodes == 1 and question.length <= MEASURED_LENGTH and (question.gpus > 1 or alone)
+
+
+def _configurations(question: Question) -> Iterator[tuple[str, str]]:
+    """Each with its launcher; "": the launcher takes none."""
+    fsdp, zero = ("fsdp/multi_gpu.slurm", FSDP), ("deepspeed-multi-gpu/deepspeed.slurm", ZERO)
+    if question.gpus == 1:
+        yield "baseline/baseline.slurm", ""
+        fsdp, zero = ("fsdp/single_gpu.slurm", ()), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)
+    elif question.nodes > 1:
+        fsdp = "fsdp/multi_node.slurm", FSDP
+    own = question.config_file and (
+        "zero" if "zero_optimization" in read_object(Path(question.config_file)) else "fsdp"
+    )
+    for kind, (launcher, names) in (("fsdp", fsdp), ("zero", zero)):
+        for name in (*names, question.config_file) if own == kind else names:
+            # Two replicas of fewer ranks would leave none to share among.
+            if not name.startswith("hybrid") or (question.gpus >= 4 and question.gpus % 2 == 0):
+                yield launcher, name
 
 
 def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows, those that a script of further/dimensions/ runs for this model, with and without checkpointing."""
-    model = model_file(question.model)
+    model, length = model_file(question.model), question.length
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
-    if not question.long or not keys or question.precision != "bf16":
+    if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
     for dp, tp, cp, pp, chunks in splits(question.gpus):
-        if question.length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+        if length % (2 * cp * tp) == 0 and chunks * pp <= layers:
             rows = question.batch * question.gpus // dp
-            sizes = (question.length, rows, model["hidden_size"], keys * head_size(model))
+            sizes = (length, rows, model["hidden_size"], keys * head_size(model))
             tied = model.get("tie_word_embeddings", False)
             layout = Layout(dp, tp, cp, pp, chunks, *sizes, False, tied)
-            parts = chunks * layout.sizes[layout.dimension]
-            if not why_not(layout.dimension, model, question.length, parts):
+            if not why_not(layout.dimension, model, length, chunks * layout.sizes[layout.dimension]):
                 for checkpointing in (False, True):
                     yield _with_layout(question, replace(layout, checkpointing=checkpointing))
 
@@ -211,43 +237,24 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
     dimension = layout.dimension
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
-    settings |= {"sequence_parallel": True} if dimension == "tp" else {}
-    settings |= {"schedule": "interleaved"} if layout.chunks > 1 else {}
-    settings |= {"gradient_checkpointing": True} if layout.checkpointing else {}
+    if dimension == "tp":
+        settings["sequence_parallel"] = True
+    if layout.chunks > 1:
+        settings["schedule"] = "interleaved"
+    if layout.checkpointing:
+        settings["gradient_checkpointing"] = True
     settings["loss_chunk"] = LOSS_CHUNK
     return Candidate(layout.name, workload, settings, "further/dimensions/dimensions.slurm", f"{dimension}.py")
 
 
-def _launchers(question: Question) -> list[tuple[str, tuple[str, ...]]]:
-    """Each with its configurations."""
-    fsdp, zero = FSDP + FSDP_OFFLOAD, ZERO
-    if question.config:
-        of_deepspeed = "zero_optimization" in read_object(Path(question.config))
-        fsdp, zero = fsdp + (question.config,) * (not of_deepspeed), zero + (question.config,) * of_deepspeed
-    if question.gpus == 1:
-        own = [("fsdp/single_gpu.slurm", (question.config,))] * (question.config in fsdp)
-        return [("baseline/baseline.slurm", ("",)), ("deepspeed-single-gpu/deepspeed.slurm", zero), *own]
-    fsdp_launcher = f"fsdp/{'multi_gpu' if question.nodes == 1 else 'multi_node'}.slurm"
-    return [(fsdp_launcher, fsdp), ("deepspeed-multi-gpu/deepspeed.slurm", zero)]
-
-
-def _micro_batches(question: Question) -> list[int]:
-    """The micro-batches that divide the batch, each the largest up to half of the one before: 16, 8, 4, 2, 1."""
-    most = max(1, _MOST_TOKENS // question.length)
-    found = [question.batch]
-    while found[-1] > 1:
-        found.append(next(size for size in range(found[-1] // 2, 0, -1) if question.batch % size == 0))
-    return [size for size in found if size <= most] if question.long else found
-
-
 def _candidate(
-    question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, method: str
+    question: Question, launcher: str, name: str, micro_batch: int, checkpointing: bool, recipe: str
 ) -> Candidate:
-    of_fsdp, own = launcher.startswith("fsdp/"), name == question.config != ""
-    if method in ADAPTERS:
+    of_fsdp, own = launcher.startswith("fsdp/"), name == question.config_file != ""
+    if recipe in ADAPTERS:
         launcher = "further/lora/lora.slurm"
-    elif method == RUNG:
-        launcher = f"further/speed-ladder/ladder{'_torchrun' * of_fsdp or '_deepspeed' * bool(name)}.slurm"
+    elif recipe == RUNG:
+        launcher = f"further/speed-ladder/ladder{'_torchrun' if of_fsdp else '_deepspeed' if name else ''}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((REPO / launcher).parent / argument).resolve()
     shipped = read_object(path) if name else {}
@@ -263,14 +270,14 @@ def _candidate(
             config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:
         settings["gradient_checkpointing"] = True
-    if method == RUNG:
+    if recipe == RUNG:
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
         settings["train_size"] = min(SQUAD_EXAMPLES, ceil(examples))
-    if method:
-        settings |= _METHODS[method][1]
+    if recipe:
+        settings |= _RECIPES[recipe][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if method == RUNG else launcher)
+    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if recipe == RUNG else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
@@ -281,10 +288,13 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    if method in (*ADAPTERS, RUNG):
-        strategy = f"{method} {strategy}"
-    elif method:
-        strategy += f", {method}"
+    if recipe in (*ADAPTERS, RUNG):
+        strategy = f"{recipe} {strategy}"
+    elif recipe:
+        strategy += f", {recipe}"
     written = config if config != shipped else None
-    argument = "planned.json" if written else str(path) if own else argument * bool(name)
-    return Candidate(strategy, workload, settings, launcher, argument, config=written, method=method)
+    if written:
+        argument = "planned.json"
+    elif own or not name:
+        argument = str(path) if own else ""
+    return Candidate(strategy, workload, settings, launcher, argument, written=written, recipe=recipe)

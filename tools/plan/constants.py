@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 FILE = Path(__file__).with_name("constants.json")
 HOW = (
@@ -29,19 +29,12 @@ _LONGEST_STEP = 0.5  # in the logarithm
 _DIFFERENCE = 1e-4
 
 
-@dataclass(frozen=True)
-class Term:
-    """A constant of a formula, as terms.csv has it.
+class Term(NamedTuple):
+    """A constant of a formula, as terms.csv has it."""
 
-    Attributes:
-        part: of a step's time (timing.py); "" in the other formulas.
-        start: what the fit begins with, and returns to where no run says otherwise.
-        spread: how far the fit may leave `start`: standard deviation of the logarithm.
-    """
-
-    part: str
-    start: float
-    spread: float
+    part: str  # of a step's time (timing.py); "" in the other formulas
+    start: float  # what the fit begins with, and returns to where no run says otherwise
+    spread: float  # how far the fit may leave it: standard deviation of the logarithm
 
 
 Constants = dict[str, float]
@@ -49,18 +42,13 @@ Ratios = dict[str, tuple[float, float]]
 CudaContext = dict[str, tuple[float, float, float]]
 
 
-def _terms() -> dict[str, dict[str, Term]]:
-    found: dict[str, dict[str, Term]] = {}
-    with Path(__file__).with_name("terms.csv").open() as file:
-        for row in csv.DictReader(file):
-            term = Term(row["part"], float(row["start"]), float(row["spread"]))
-            found.setdefault(row["formula"], {})[row["term"]] = term
-    return found
-
-
 # By formula: reserved_mib, memory that PyTorch holds beside the allocated; step_time_s; cpu_mib, of the processes of a
 # node, as psrecord sums up their RSS; other_s, seconds of a job beside its optimizer steps.
-FORMULAS = _terms()
+FORMULAS: dict[str, dict[str, Term]] = {}
+with Path(__file__).with_name("terms.csv").open() as _file:
+    for _row in csv.DictReader(_file):
+        _term = Term(_row["part"], float(_row["start"]), float(_row["spread"]))
+        FORMULAS.setdefault(_row["formula"], {})[_row["term"]] = _term
 
 
 @dataclass(frozen=True)
@@ -75,11 +63,9 @@ class Fitted:
 
 
 def save(fitted: Fitted) -> None:
-    constants = {
-        formula: {term: float(f"{value:.4g}") for term, value in found.items()}
-        for formula, found in fitted.constants.items()
-    }
-    content = {"how": HOW} | vars(fitted) | {"constants": constants}
+    content = {"how": HOW} | vars(fitted) | {"constants": {}}
+    for formula, found in fitted.constants.items():
+        content["constants"][formula] = {term: float(f"{value:.4g}") for term, value in found.items()}
     FILE.write_text(json.dumps(content, indent=1) + "\n")
 
 

@@ -47,7 +47,7 @@ class Layout:
     @property
     def name(self) -> str:
         found = [f"{name} {size}" for name, size in self.sizes.items() if size > 1] or ["dp 1"]
-        return " x ".join(found) + ", interleaved" * (self.chunks > 1)
+        return f"{' x '.join(found)}, interleaved" if self.chunks > 1 else " x ".join(found)
 
     @property
     def dimension(self) -> str:
@@ -96,11 +96,11 @@ class Layout:
         if self.pp == 1:
             found = [part | {"gradient_bytes": part["gradient_bytes"] / self.tp} for part in parts]
             for number, part in enumerate(found):  # the head is behind the layers, forward and backward
-                part["peak_bytes"] += passing + logits * (self.tp > 1 and number - layers in (1, 2))
+                part["peak_bytes"] += passing + (logits if self.tp > 1 and number - layers in (1, 2) else 0)
             return found
         peaks = [part["peak_bytes"] for part in parts]
         # Autocast's copies of weights live during the forward pass: of a chunk's layers, and in the simulation of all.
-        copy = 2 * step["block_parameters"] * self.copies
+        copy = 2 * step["block_parameters"] if self.copies else 0
         fewer = copy * (layers - own / self.chunks)
         kept = (peaks[layers] - peaks[1]) / (layers - 1) - copy  # of a block, from its forward to its backward pass
         first = max(peaks[layers] - fewer, *peaks[layers + 3 :])

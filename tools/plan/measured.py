@@ -14,8 +14,8 @@ from tools.logs.run import Run
 from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
-from tools.plan.predict import Prediction, kinds_of, predict_from
-from tools.plan.simulate import Shape, Step, prepare, step_of
+from tools.plan.predict import Prediction, predict_from
+from tools.plan.simulate import Shape, SimulatedStep, step_of, steps
 from tools.plan.workload import Workload
 from tools.plan.workload_of import of_run
 
@@ -26,6 +26,8 @@ METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "
 _REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 # How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
 _TOO_LOW = {"reserved_mib": 6}
+# CUDA's own on an H100 or H200 without NCCL: 751 or 753 MiB in 62 configurations, no less in any.
+_BARE_CONTEXT_MIB = 750
 _LEAST_RUNS = 10  # fewer say too little about the interval of their kind
 _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.json
 
@@ -45,7 +47,7 @@ class Case:
     ran_out = property(lambda self: not self.measured)
 
     @cached_property
-    def step(self) -> Step:
+    def step(self) -> SimulatedStep:
         """The simulated micro-batch."""
         return step_of(self.workload.shape)
 
@@ -93,8 +95,8 @@ def cases(runs: Sequence[Run]) -> list[Case]:
     Constants are fitted to the other configurations; those of constants.json where there are too few others.
     """
     points = _configurations(runs)
-    failed = prepare([point.workload.shape for point in points])
-    points = [point for point in points if point.workload.shape not in failed]
+    found = steps([point.workload.shape for point in points])
+    points = [point for point, step in zip(points, found, strict=True) if "error" not in step]
     if len(points) < _LEAST_POINTS:
         return [point.with_prediction(constants.load()) for point in points]
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
@@ -198,12 +200,11 @@ def _ratios(guesses: Sequence[Case]) -> dict[str, Ratios]:
     """Measured over predicted of single runs, by kind (kinds_of); 2.5th and 97.5th percentile."""
     found: dict[str, dict[str, list[float]]] = {formula: defaultdict(list) for formula in FORMULAS}
     for guess in guesses:
-        kinds = kinds_of(guess.workload, guess.step, guess.predicted.parts)
         expected = {name: one.expected for name, one in guess.predicted.ranges.items()}
         for formula, ratios in found.items():
             predicted = target(formula, expected, guess.workload)
             measured = [target(formula, one, guess.workload) for one in guess.each]
-            for kind in dict.fromkeys(("all", *kinds[formula])):
+            for kind in dict.fromkeys(("all", *guess.predicted.kinds[formula])):
                 ratios[kind] += [value / predicted for value in measured if value]
     return {
         formula: {kind: _ends(values) for kind, values in ratios.items() if len(values) >= _LEAST_RUNS}
@@ -217,10 +218,19 @@ def _ends(ratios: Sequence[float]) -> tuple[float, float]:
 
 
 def _cuda_context(points: Sequence[Case]) -> CudaContext:
-    """CUDA's and NCCL's memory, without runs that generate answers, whose memory only nvidia-smi sees."""
-    found = [
-        (point.workload, point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"])
-        for point in points
-        if "nvidia_smi_mib" in point.measured and not point.workload.generated
-    ]
-    return memory.fit_cuda_context(found) if found else constants.load().cuda_context
+    """CUDA's and NCCL's memory by group: least, median and largest, measured and not computed.
+
+    Without runs that generate answers, whose memory only nvidia-smi sees.
+    """
+    groups: dict[str, list[float]] = defaultdict(list)
+    for point in points:
+        if "nvidia_smi_mib" in point.measured and not point.workload.generated:
+            mib = point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"]
+            if mib >= _BARE_CONTEXT_MIB:  # else nvidia-smi, once a second, has missed the peak
+                for name in memory.context_groups(point.workload):
+                    groups[name].append(mib)
+    found = {
+        name: (round(min(values)), round(statistics.median(values)), round(max(values)))
+        for name, values in sorted(groups.items())
+    }
+    return found or constants.load().cuda_context

@@ -7,8 +7,6 @@ half 2. Beside LoRA's adapters P is theirs, and the frozen weights lie beside it
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -19,22 +17,19 @@ from tools.plan.workload import Strategy, Workload
 # cuBLAS's workspaces and small tensors; the same 65.2 MiB beside the simulation in every reference run without ZeRO.
 WORKSPACE_BYTES = 65 << 20
 MIB = 2**20
-# DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
-REDUCE_BUCKET = 500_000_000
+# DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
+REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
 
 # by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
 # there beside all else in h200x4-2026-11-22b/by-hand, without and with accumulation (peaks of steps.csv).
 _HOOK_COPIES = {False: 4, True: 2}
-
-# CUDA's own on an H100 or H200 without NCCL: 751 or 753 MiB in 62 configurations, no less in any.
-_BARE_CONTEXT_MIB = 750
 
 Terms = dict[str, float]
 
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     """The terms of the moment at which most is allocated on the fullest rank; their sum is the peak."""
-    fullest = max(_MOMENTS[strategy.method](step, strategy), key=lambda terms: sum(terms.values()))
+    fullest = max(_MOMENTS[strategy.sharding](step, strategy), key=lambda terms: sum(terms.values()))
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
@@ -49,6 +44,12 @@ def weight_bytes(step: dict[str, Any], width: int, of_block: bool = False) -> in
     return width * trained(step)[parameters] + step.get("frozen", {}).get(stored, 0)
 
 
+def kept_bytes(step: dict[str, Any], strategy: Strategy) -> float:
+    """The weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
+    live = strategy.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS)
+    return min(weight_bytes(step, strategy.width), strategy.width * live)
+
+
 def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
     """The frozen weights of a rank; the scales of those with 4 bits are no parameters, so each rank has all of them."""
     sizes = step.get("frozen")
@@ -60,7 +61,7 @@ def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     parameters = trained(step)["parameters"]
     weights = strategy.weight_bytes * parameters
     fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
-    if strategy.method == "ddp":
+    if strategy.sharding == "ddp":
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
@@ -103,7 +104,7 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
     parameters, largest = (trained(step)[name] for name in ("parameters", "largest_parameter"))
     width, shards, zero = strategy.width, strategy.world_size, strategy.zero
-    stage, offload = zero["stage"], bool(strategy.share_on_cpu)
+    stage, offload = zero["stage"], strategy.offload.share > 0
     fixed: Terms = {"weights": width * parameters, **_frozen(step)}
     if offload:
         fixed["offload buffer"] = width * largest  # __init__: temp_grad_buffer_for_gpu_offload
@@ -141,14 +142,14 @@ def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
     parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
-    fixed: Terms = {"gathered weights": min(weight_bytes(step, width), width * strategy.live_parameters)}
+    fixed: Terms = {"gathered weights": kept_bytes(step, strategy)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
     # A world of one gathers nothing: a shard on the GPU is the parameter (partition_parameters.py, NoGatherHandle).
-    if not strategy.parameters_on_cpu:
+    if not strategy.offload.parameters:
         fixed |= _frozen(step, shards)
         fixed["weights" if shards > 1 else "gathered weights"] = width * parameters / shards
-    on_gpu = 1 - strategy.share_on_cpu
+    on_gpu = 1 - strategy.offload.share
     fixed["master weights"] = 4 * parameters / shards * on_gpu  # fp32_partitioned_groups_flat
     fixed["optimizer"] = 8 * parameters / shards * on_gpu
     # grad_partitions_flat_buffer: lies where the optimizer does.
@@ -186,7 +187,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     return moments
 
 
-# By method the moments at which most can be allocated.
+# By sharding the moments at which most can be allocated.
 _MOMENTS = {"none": _replicated, "ddp": _replicated, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12}
 _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
@@ -194,102 +195,52 @@ _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 # ---- beside the allocated tensors ----
 
 
-def reserve_kind(workload: Workload, step: dict[str, Any]) -> str:
-    """By what the gaps are predicted: "replayed", or else the family, whose runs they are fitted to."""
-    alone = workload.plain and not workload.dynamic_padding
-    return "replayed" if alone and "gaps" in step else workload.family
-
-
 def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
-    """What PyTorch's allocator reserves: `allocated`, and gaps: replayed, or by the names of terms.csv. All MiB.
+    """What PyTorch's allocator reserves: `allocated`, and gaps: `replayed`, or by the names of terms.csv. All MiB.
 
     On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
     (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
-    activations, and with the buffers that a method makes and frees in every step.
+    activations, and with the buffers that a library makes and frees in every step.
     """
-    strategy = workload.strategy
+    strategy, sharding = workload.strategy, workload.strategy.sharding
     terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
-    several, activations = strategy.accumulation > 1, terms.get("activations", 0)
-    if reserve_kind(workload, step) == "replayed":
-        found = {"replayed": step["gaps"]["added" if several else "once"] / MIB}
-    else:
-        of_one = "autocast" if workload.shape["engine"] == "autocast" else "activations"
-        kind = "compiled" if workload.shape.get("compile") else "accumulated" if several else of_one
-        found = {kind: activations}
-        if workload.dynamic_padding:  # fitted to the one configuration that was measured, rung 3; left out in no check
-            found["changing"] = activations
-        found |= _GAPS[strategy.method](strategy, step, activations)
-    return found | {"allocated": sum(terms.values())}
-
-
-def _replicated_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
-    return {strategy.method: 2 * trained(step)["parameters"] / MIB}
-
-
-def _zero012_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB / strategy.shards}
-    if strategy.method == "zero2":
-        found["largest"] = strategy.width * trained(step)["largest_parameter"] / MIB
-    return found | _deepspeed_gaps(strategy, step, activations)
-
-
-def _zero3_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    found = {strategy.method: strategy.width * trained(step)["parameters"] / MIB}
-    return found | _deepspeed_gaps(strategy, step, activations) | _gathered_gaps(strategy, step)
-
-
-def _fsdp_gaps(strategy: Strategy, step: dict[str, Any], _: float) -> dict[str, float]:
-    parameters = trained(step)["parameters"]
-    found = {strategy.method: strategy.width * parameters / MIB, "fsdp_shards": 4 * parameters / strategy.shards / MIB}
-    return found | _gathered_gaps(strategy, step)
-
-
-def _deepspeed_gaps(strategy: Strategy, step: dict[str, Any], activations: float) -> dict[str, float]:
-    # The first step makes the moments; at most all of what was freed before cannot hold them.
-    moments = 8 * trained(step)["parameters"] / strategy.shards * (1 - strategy.share_on_cpu) / MIB
-    return {"new_states": min(moments, activations), "streams": 1.0}
-
-
-def _gathered_gaps(strategy: Strategy, step: dict[str, Any]) -> dict[str, float]:
-    """Blocks and single parameters that come and go."""
-    blocks = weight_bytes(step, strategy.width, of_block=True) / MIB
-    return {"blocks": blocks, "largest": strategy.width * step["largest_parameter"] / MIB}
-
-
-_GAPS = {"none": _replicated_gaps, "ddp": _replicated_gaps, "zero3": _zero3_gaps}
-_GAPS |= dict.fromkeys(("zero0", "zero1", "zero2"), _zero012_gaps) | dict.fromkeys(("fsdp1", "fsdp2"), _fsdp_gaps)
-
-
-def fit_cuda_context(measured: Iterable[tuple[Workload, float]]) -> CudaContext:
-    """By `method, GPUs`, by GPUs alone for a method without a run there, and over all: measured, not computed.
-
-    Args: measured: configurations, each with nvidia-smi's peak less PyTorch's reserved one (MiB).
-    """
-    groups: dict[str, list[float]] = {}
-    for workload, mib in measured:
-        if mib < _BARE_CONTEXT_MIB:  # nvidia-smi, once a second, has missed the peak
-            continue
-        for name in _context_groups(workload):
-            groups.setdefault(name, []).append(mib)
-    return {
-        name: (round(min(values)), round(statistics.median(values)), round(max(values)))
-        for name, values in sorted(groups.items())
-    }
+    found, activations = {"allocated": sum(terms.values())}, terms.get("activations", 0)
+    if workload.plain and workload.filled == 1 and "gaps" in step:
+        return found | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
+    found["activations"] = activations
+    if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
+        found["changing"] = activations
+    parameters, zero, fsdp = trained(step)["parameters"] / MIB, sharding.startswith("zero"), sharding.startswith("fsdp")
+    alone = strategy.world_size == 1  # ZeRO-1 gathers no updated weights there
+    if sharding in ("ddp", "zero2", "zero3", "fsdp1") or (sharding == "zero1" and not alone):
+        found[sharding] = strategy.width * parameters / (strategy.shards if sharding in ("zero1", "zero2") else 1)
+    if fsdp:
+        found["fsdp_shards"] = 4 * parameters / strategy.shards
+    if fsdp or sharding == "zero3":
+        found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
+    if fsdp or sharding in ("zero2", "zero3"):
+        found["largest"] = strategy.width * step["largest_parameter"] / MIB
+    if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
+        moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
+        found |= {"new_states": min(moments, activations), "streams": 1}
+    return found
 
 
 def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, float]:
     """CUDA's and NCCL's own memory, which nvidia-smi counts beside PyTorch's: least, median, largest (MiB)."""
-    return next(found[name] for name in _context_groups(workload) if name in found)
+    return next(found[name] for name in context_groups(workload) if name in found)
 
 
-def _context_groups(workload: Workload) -> tuple[str, str, str]:
-    """The nearest first."""
-    # Several nodes were measured with one GPU each; nodes with several also have NCCL's buffers of a node.
-    gpus = "several nodes" if workload.nodes == workload.strategy.world_size else "several GPUs"
-    gpus = "one GPU" if workload.strategy.world_size == 1 else gpus
+def context_groups(workload: Workload) -> tuple[str, str, str]:
+    """Groups of configurations with equal memory of CUDA and NCCL, the nearest first."""
+    strategy, gpus = workload.strategy, "several GPUs"
+    if strategy.world_size == 1:
+        gpus = "one GPU"
+    elif workload.nodes == strategy.world_size:  # nodes of several GPUs also have NCCL's buffers of a node
+        gpus = "several nodes"
     # Hybrid sharding has groups of ranks beside the world, each with NCCL's own buffers.
-    method = workload.strategy.method + " hybrid" * (workload.strategy.config.get("dp_replicate_size", 1) > 1)
-    return f"{method}, {gpus}", gpus, "all"
+    hybrid = " hybrid" if strategy.config.get("dp_replicate_size", 1) > 1 else ""
+    return f"{strategy.sharding}{hybrid}, {gpus}", gpus, "all"
 
 
 def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
@@ -302,11 +253,29 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
         found["deepspeed"] = ranks
     if workload.compiles:
         found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
-    if strategy.share_on_cpu:
-        offload = {"fsdp1": "fsdp", "fsdp2": "fsdp", "zero3": "zero3"}.get(strategy.method, "zero")
+    if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
-        found[f"{offload}_offload"] = parameters / MIB * copies / workload.nodes * strategy.share_on_cpu
+        found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
+
+
+def before_training(workload: Workload, parameters: int, frozen: bool) -> tuple[float, float]:
+    """Bytes of all weights in the CPU memory of a node, and on a GPU, before they are sharded, cast or quantized.
+
+    Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn on
+    the GPU: workshop/training/models.py, load_model. Under ZeRO-3 rank 0 alone copies them from the file, a layer at a
+    time, and a random model is made sharded. Not so in by-hand's zero.py: there DeepSpeed moves all of it, in the type
+    that it computes in.
+    """
+    strategy, whole = workload.strategy, workload.shape.get("four_bits")
+    weights = (2 if frozen else strategy.weight_bytes) * parameters
+    by_parts = workload.layout or (workload.family == "fsdp" and not whole)
+    if not (workload.pretrained or workload.by_hand or by_parts):
+        return 0, 0 if strategy.sharding == "zero3" else weights
+    sent = strategy.sharding == "fsdp2" and strategy.config.get("cpu_ram_efficient_loading") and not whole
+    rank_0_alone = sent or (strategy.sharding == "zero3" and not workload.by_hand)
+    moved = strategy.width * parameters if workload.by_hand and workload.family == "zero" else 0
+    return weights * (1 if rank_0_alone else workload.ranks_per_node), moved
 
 
 def saved_bytes(workload: Workload) -> float:

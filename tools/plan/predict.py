@@ -1,15 +1,14 @@
 """Predict runs: memory by simulation and measured overheads, time by counted work and fitted constants."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple, Self
 
 from tools.plan import constants, memory, timing
-from tools.plan.constants import NOISE, Fitted, total
+from tools.plan.constants import Fitted, total
 from tools.plan.gpus import Gpu
 from tools.plan.memory import MIB, Terms
-from tools.plan.simulate import Step, step_of
+from tools.plan.simulate import SimulatedStep, step_of
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
 
@@ -19,23 +18,10 @@ from tools.plan.workload import Workload
 ALLOCATED_ERROR_PERCENT = 3.5
 # The most that a reference run had; nodes were emulated.
 MEASURED_LENGTH, MEASURED_GPUS, MEASURED_PARAMETERS = 4_096, 4, 8.2e9
-_TIE = 0.03  # a difference between predicted times that says nothing
 # Mean errors in documents/PLANNER.md: of a step on cards that we ran; of other projects' tables.
 SAME_HOST_ERROR, OTHER_CARD_ERROR = 0.1, 0.2
 # SLURM tells a job so long before its limit that it ends: #SBATCH --signal of the launchers.
 _NOTICE_MIN = 2
-# Of a table: title, figure, factor from the figure's unit, decimals.
-_COLUMNS = (
-    ("allocated (MiB)", "peak_allocated_mib", 1, 0),
-    ("nvidia-smi (MiB)", "nvidia_smi_mib", 1, 0),
-    ("CPU per node (GiB)", "cpu_mib", 1 / 1024, 0),
-    ("step (ms)", "step_time_s", 1000, 0),
-    ("tokens/s", "tokens_per_second", 1, 0),
-    ("examples/s", "samples_per_second", 1, 1),
-    ("job (min)", "total_runtime_s", 1 / 60, 1),
-    ("GPU-hours", "gpu_hours", 1, 2),
-)
-TITLES = tuple(title for title, *_ in _COLUMNS)
 
 
 class Range(NamedTuple):
@@ -44,10 +30,6 @@ class Range(NamedTuple):
     least: float
     expected: float
     largest: float
-
-    def text(self, decimals: int = 0) -> str:
-        least, expected, largest = (f"{value:,.{decimals}f}" for value in self)
-        return f"{expected} ({least} to {largest})"
 
     def times(self, factor: float) -> Self:
         return Range(*(factor * value for value in self))
@@ -75,7 +57,7 @@ class Prediction:
     ranges: dict[str, Range]  # all figures, by the names that `plan --format json` has for them
     loading_mib: float  # of a node's CPU memory, all weights before the training
     whole_mib: float  # of a GPU, all weights before they are sharded, cast or quantized
-    traffic: tuple[float, float]  # of a step (timing.traffic)
+    kinds: dict[str, tuple[str, ...]]  # by formula, whose runs' errors are its interval
     parameters: int  # of the model
 
     # CPU memory that a node must have, in training or while it loads the weights.
@@ -106,11 +88,6 @@ class Prediction:
             name: {end: float(f"{value:.6g}") for end, value in found._asdict().items()}
             for name, found in self.ranges.items()
         }
-
-    @property
-    def cells(self) -> list[str]:
-        """A row of a table with the columns TITLES."""
-        return [self.ranges[name].times(factor).text(decimals) for _, name, factor, decimals in _COLUMNS]
 
     @property
     def largest_cpu_gib(self) -> float:
@@ -150,12 +127,13 @@ class Prediction:
     def extrapolates(self) -> list[str]:
         """What no reference run had: the intervals are those of smaller ones."""
         workload, strategy = self.workload, self.workload.strategy
-        return [
-            *[f"rows of more than {MEASURED_LENGTH:,} tokens"] * (workload.row_length > MEASURED_LENGTH),
-            *[f"more than {MEASURED_GPUS} GPUs"] * (strategy.world_size > MEASURED_GPUS),
-            *["several real nodes"] * (workload.nodes > 1),
-            *[f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters"] * (self.parameters > MEASURED_PARAMETERS),
-        ]
+        facts = {
+            f"rows of more than {MEASURED_LENGTH:,} tokens": workload.row_length > MEASURED_LENGTH,
+            f"more than {MEASURED_GPUS} GPUs": strategy.world_size > MEASURED_GPUS,
+            "several real nodes": workload.nodes > 1,
+            f"more than {MEASURED_PARAMETERS / 1e9:g} billion parameters": self.parameters > MEASURED_PARAMETERS,
+        }
+        return [text for text, holds in facts.items() if holds]
 
     @property
     def sort_key(self) -> tuple[int, float, float]:
@@ -170,17 +148,24 @@ def predict(workload: Workload, gpu: Gpu) -> Prediction:
     return predict_from(step_of(workload.shape), workload, gpu, constants.load())
 
 
-def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
+def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
     parameters, of_model = memory.trained(step)["parameters"], step["parameters"]
     if workload.layout:
         step = workload.layout.on_rank(step)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
-    allocated_mib = sum(terms.values())
+    allocated_mib, reserved = sum(terms.values()), memory.reserved_work(workload, step)
+    context, cpu = memory.cuda_context(fitted.cuda_context, workload), memory.cpu_work(workload, parameters)
+    before_mib = [size / MIB for size in memory.before_training(workload, of_model, "frozen" in step)]
     parts = timing.step_time(timing.work_of(workload, step, gpu), fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
-    kinds = kinds_of(workload, step, parts)
+    kinds = {
+        "reserved_mib": ("replayed",) if "replayed" in reserved else ("all", workload.family),
+        "step_time_s": (parts.decided_by, f"{parts.decided_by}, {workload.family}"),
+        "cpu_mib": ("all", workload.family),
+        "other_s": ("all", workload.family),
+    }
 
     def interval(formula: str, expected: float) -> Range:
         """The one that covers the runs of each kind; of all runs where every kind has too few."""
@@ -200,74 +185,21 @@ def predict_from(step: Step, workload: Workload, gpu: Gpu, fitted: Fitted) -> Pr
         # rank, and both of each BLOOM, took what is expected.
         late_mib = workload.strategy.weight_bytes * parameters / MIB
         allocated = allocated._replace(largest=allocated.largest + late_mib)
-    held = computed("reserved_mib", memory.reserved_work(workload, step))
+    held = computed("reserved_mib", reserved)
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
-    context = memory.cuda_context(fitted.cuda_context, workload)
-    gpu_memory = {
-        "peak_allocated_mib": allocated,
-        "peak_reserved_mib": held,
-        "nvidia_smi_mib": Range(*map(sum, zip(held, context, strict=True))),
-    }
     # PyTorch gives its reserve back before it fails, so nvidia-smi shows no more than there is.
     most = max(gpu.memory_mib, allocated_mib + context[0])
+    in_all = Range(*map(sum, zip(held, context, strict=True)))
+    of_gpu = [Range(*(min(most, value) for value in found)) for found in (allocated, held, in_all)]
     step_s = interval("step_time_s", parts.total)
     others = computed("other_s", timing.other_work(workload, parameters, parts.total))
     run_s = Range(*(other + workload.steps * one for other, one in zip(others, step_s, strict=True)))
-    ranges = {name: Range(*(min(most, value) for value in found)) for name, found in gpu_memory.items()} | {
-        "cpu_mib": computed("cpu_mib", memory.cpu_work(workload, parameters)),
+    ranges = dict(zip(("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib"), of_gpu, strict=True)) | {
+        "cpu_mib": computed("cpu_mib", cpu),
         "step_time_s": step_s,
         "tokens_per_second": step_s.per(workload.tokens_per_step),
         "samples_per_second": step_s.per(workload.rows_per_step * workload.examples_per_row),
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    before_mib = [size / MIB for size in workload.before_training(of_model, "frozen" in step)]
-    traffic = timing.traffic(workload, step)
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, traffic, of_model)
-
-
-def kinds_of(workload: Workload, step: Step, parts: StepTime) -> dict[str, tuple[str, ...]]:
-    """By formula: the kinds of runs whose ratios of measured to predicted decide about the interval."""
-    reserve, family = memory.reserve_kind(workload, step), workload.family
-    return {
-        "reserved_mib": (reserve,) if reserve == "replayed" else ("all", reserve),
-        "step_time_s": (parts.decided_by, f"{parts.decided_by}, {family}"),
-        "cpu_mib": ("all", family),
-        "other_s": ("all", family),
-    }
-
-
-def equal_rows(options: Sequence[Prediction]) -> list[Prediction]:
-    """Those of the lowest class than which the fastest one is not surely faster."""
-    fastest = min(options, key=lambda one: one.sort_key)
-    kind, least, _ = fastest.sort_key
-    most = least * (1 + (fastest.surely_faster if fastest.verdict != "does not fit" else 0))
-    return [one for one in options if one.sort_key[:2] <= (kind, most)]
-
-
-def first_choice(options: Sequence[Prediction]) -> int:
-    """The index of the row that an expert takes.
-
-    One without offload, with plain training on one GPU, in a way that a run of ours took, in this order, unless a row
-    without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
-    accumulation the one with the least memory. Where memory is tight also of slower rows that save as large a share.
-    """
-    pool, ways = equal_rows(options), constants.load().ways
-    wishes: list[Callable[[Workload], bool]] = [
-        lambda workload: not workload.strategy.offloads,
-        lambda workload: workload.plain,
-        lambda workload: workload.way in ways,
-    ]
-    for wish in wishes:
-        pool = [one for one in pool if wish(one.workload)] or pool
-    fastest = min(pool, key=lambda one: one.sort_key)
-    time_s = fastest.sort_key[1]
-
-    def saves(one: Prediction) -> bool:
-        slower = one.sort_key[1] / time_s
-        if slower <= 1 + _TIE:
-            whole = one.workload.strategy.accumulation <= fastest.workload.strategy.accumulation
-            return (whole or fastest.tight) and one.needed_mib <= fastest.needed_mib
-        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower <= fastest.needed_mib
-
-    return options.index(min((one for one in pool if saves(one)), key=lambda one: one.sort_key[2]))
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, of_model)

@@ -1,17 +1,19 @@
 """Which strategy: the candidates of a question, predicted from the same few simulated micro-batches, best first."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from tools.errors import InputError
+from tools.plan import constants
 from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question, candidates, layouts
-from tools.plan.gpus import Gpu
-from tools.plan.predict import first_choice, predict
-from tools.plan.simulate import is_known, prepare
-from workshop.settings.model_file import model_file, most_positions
+from tools.plan.constants import NOISE
+from tools.plan.predict import Prediction, predict_from
+from tools.plan.simulate import Shape, is_known, steps
+from tools.plan.workload import Workload
 
-KEPT_LENGTHS = (512,)  # of rows; questions about shipped models are answered without a simulation
+KEPT_LENGTHS = (512, 2048, 4096)  # of rows; questions about shipped models are answered without a simulation
+_SLOW = (RUNG, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
+_TIE = 0.03  # a difference between predicted times that says nothing
 
 
 def rank(question: Question) -> list[Candidate]:
@@ -20,54 +22,31 @@ def rank(question: Question) -> list[Candidate]:
     The first trains all weights with exact moments if such a one fits, or adapters if only they are asked for. Raises
     InputError for what no candidate can do.
     """
-    question.check()
-    every = _predicted(question)
+    found, kinds = [], [ADAPTERS]
+    if question.method in ("", "full"):
+        kinds = [("",), (EIGHT_BITS,), (PURE, PURE_8)]
+        found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS, *_SLOW))]
+    found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
+    found = [one for one in found if question.packed or one.recipe not in _SLOW or is_known(one.workload.shape)]
+    fitted, every = constants.load(), []
+    for one, step in zip(found, steps([one.workload.shape for one in found]), strict=True):
+        try:
+            if "error" in step:
+                raise InputError(step["error"])
+            every.append(replace(one, prediction=predict_from(step, one.workload, question.hardware, fitted)))
+        except InputError as error:  # also of a precision that the GPU does not have
+            every.append(replace(one, error=str(error)))
     if question.largest:
         every = _largest(every)
     failed = [one for one in every if one.error]
     ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
     if not ranked:
         raise InputError(failed[0].error)
-    full = question.method not in ("lora", "qlora")
-    kinds: list[Sequence[str]] = [("",), (EIGHT_BITS,), (PURE, PURE_8)] if full else [ADAPTERS]
-    options = [[one for one in ranked if one.method in kind] for kind in kinds]
+    options = [[one for one in ranked if one.recipe in kind] for kind in kinds]
     fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
     chosen = (fitting or [some for some in options if some] or [ranked])[0]
     first = chosen[first_choice([one.prediction for one in chosen])]
     return [first, *(one for one in ranked if one is not first), *failed]
-
-
-def _predicted(question: Question) -> list[Candidate]:
-    found = []
-    if question.method in ("", "full"):
-        found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS,))]
-        extra = [*candidates(question, (RUNG,)), *candidates(question, (PURE, PURE_8))]
-        found += [one for one in extra if question.packed or is_known(one.workload.shape)]
-    found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
-    prepare([one.workload.shape for one in found])
-    return [_with_prediction(one, question.hardware) for one in found]
-
-
-def _with_prediction(one: Candidate, gpu: Gpu) -> Candidate:
-    try:
-        return replace(one, prediction=predict(one.workload, gpu))
-    except InputError as error:
-        return replace(one, error=str(error))
-
-
-def shapes_of(model: str, length: int) -> list[dict[str, Any]]:
-    """What a usual question about the model has to simulate, on one GPU or several."""
-    if (most_positions(model_file(model)) or length) < length:
-        return []
-    question = Question(model, 1, 1, "h200", length=length)
-    return [one.workload.shape for one in [*candidates(question), *candidates(question, ADAPTERS)]]
-
-
-def packed_shapes_of(model: str) -> list[dict[str, Any]]:
-    """The same of rung 12, and of weights in bf16."""
-    one, two = (Question(model, gpus, 1, "h200") for gpus in (1, 2))
-    found = [*candidates(one, (RUNG,)), *candidates(two, (RUNG,)), *candidates(one, (PURE,))]
-    return [candidate.workload.shape for candidate in found]
 
 
 def _largest(every: list[Candidate]) -> list[Candidate]:
@@ -80,7 +59,53 @@ def _largest(every: list[Candidate]) -> list[Candidate]:
     return [*found.values()]
 
 
+def first_choice(options: Sequence[Prediction]) -> int:
+    """The index of the row that an expert takes.
+
+    One without offload, with plain training on one GPU, in a way that a run of ours took, in this order, unless a row
+    without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
+    accumulation the one with the least memory. Where memory is tight also of slower rows that save twice that share.
+    """
+    fastest, ways = min(options, key=lambda one: one.sort_key), constants.load().ways
+    kind, least, _ = fastest.sort_key
+    most = least if fastest.verdict == "does not fit" else least * (1 + fastest.surely_faster)
+    pool = [one for one in options if one.sort_key[:2] <= (kind, most)]
+    wishes: list[Callable[[Workload], bool]] = [
+        lambda workload: not workload.strategy.offloads,
+        lambda workload: workload.plain,
+        lambda workload: workload.way in ways,
+    ]
+    for wish in wishes:
+        pool = [one for one in pool if wish(one.workload)] or pool
+    fastest = min(pool, key=lambda one: one.sort_key)
+
+    def saves(one: Prediction) -> bool:
+        slower = one.sort_key[1] / fastest.sort_key[1]
+        if slower <= 1 + _TIE:
+            whole = one.workload.strategy.accumulation <= fastest.workload.strategy.accumulation
+            return (whole or fastest.tight) and one.needed_mib <= fastest.needed_mib
+        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower**2 <= fastest.needed_mib
+
+    return options.index(min((one for one in pool if saves(one)), key=lambda one: one.sort_key[2]))
+
+
 def best_of_each(ranked: list[Candidate]) -> list[Candidate]:
     """The first of each strategy."""
-    strategies = [one.strategy for one in ranked]
-    return [one for place, one in enumerate(ranked) if one.strategy not in strategies[:place]]
+    found: dict[str, Candidate] = {}
+    for one in ranked:
+        found.setdefault(one.strategy, one)
+    return [*found.values()]
+
+
+def shapes_to_keep(model: str) -> list[Shape]:
+    """What usual questions about a shipped model have to simulate, on one GPU or several."""
+    found = []
+    for length in KEPT_LENGTHS:
+        try:
+            question = Question(model, 1, 1, "h200", length=length)
+        except InputError:  # it has fewer positions
+            continue
+        found += [*candidates(question), *candidates(question, ADAPTERS)]
+    one, two = (Question(model, gpus, 1, "h200") for gpus in (1, 2))
+    found += [*candidates(one, (RUNG,)), *candidates(two, (RUNG,)), *candidates(one, (PURE,))]
+    return [candidate.workload.shape for candidate in found]

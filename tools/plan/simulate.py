@@ -36,7 +36,7 @@ _CODE = ("workshop/simulate", "workshop/kernels/fast_models", "workshop/training
 _PEAK, _WITH_GRADIENTS, _GRADIENTS = "peak_bytes", "peak_with_gradients_bytes", "gradient_bytes"
 
 Shape = dict[str, Any]
-Step = dict[str, Any]
+SimulatedStep = dict[str, Any]
 _known: dict[str, str] = {}  # packed, by this process; one that cannot be simulated has an `error`
 
 
@@ -46,8 +46,8 @@ def key(shape: Shape) -> str:
     return json.dumps(shape | same, sort_keys=True)
 
 
-def prepare(shapes: list[Shape]) -> list[Shape]:
-    """Simulate all of these shapes at once that are neither kept nor remembered. Returns those that cannot be.
+def steps(shapes: list[Shape]) -> list[SimulatedStep]:
+    """Simulate all of these shapes at once that are neither kept nor remembered. A step that cannot be has an `error`.
 
     An interrupted call goes on where it ended. Raises InputError if PyTorch is not installed.
     """
@@ -57,7 +57,7 @@ def prepare(shapes: list[Shape]) -> list[Shape]:
             for (name, shape), step in zip(missing.items(), found, strict=True):
                 _known[name] = _packed(step)
                 _remember(f"{_with_model(shape)}\t{_known[name]}\n")
-    return [shape for shape in shapes if _known[key(shape)].startswith('{"error"')]
+    return [_unpacked(_known[key(shape)]) for shape in shapes]
 
 
 def is_known(shape: Shape) -> bool:
@@ -68,16 +68,15 @@ def is_known(shape: Shape) -> bool:
     return name in _known
 
 
-def step_of(shape: Shape) -> Step:
+def step_of(shape: Shape) -> SimulatedStep:
     """The simulated step. Raises InputError for a shape that cannot be simulated, as of an unknown model."""
-    prepare([shape])
-    step = _unpacked(_known[key(shape)])
+    (step,) = steps([shape])
     if "error" in step:
         raise InputError(step["error"])
     return step
 
 
-def simulate(shapes: list[Shape]) -> Iterator[Step]:
+def simulate(shapes: list[Shape]) -> Iterator[SimulatedStep]:
     """Simulate all shapes in processes of their own, with a progress bar; a shape that cannot be has an `error`."""
     from tqdm import tqdm
 
@@ -100,7 +99,7 @@ def simulate(shapes: list[Shape]) -> Iterator[Step]:
                     os.killpg(process.pid, signal.SIGKILL)  # also those that it has started
 
 
-def _packed(step: Step) -> str:
+def _packed(step: SimulatedStep) -> str:
     """As JSON, of the parts the differences, which are mostly equal or 0: lzma makes a thirtieth of it."""
     if "error" not in step:
         rows = [[part[_PEAK], part[_WITH_GRADIENTS] - part[_PEAK], part[_GRADIENTS]] for part in step["parts"]]
@@ -110,7 +109,7 @@ def _packed(step: Step) -> str:
 
 
 @cache
-def _unpacked(packed: str) -> Step:
+def _unpacked(packed: str) -> SimulatedStep:
     step = json.loads(packed)
     if "error" not in step:
         rows = zip(*map(accumulate, step["parts"]), strict=True)
@@ -130,7 +129,7 @@ def _kept() -> dict[str, str]:
 
 def keep(shapes: list[Shape]) -> None:
     """Simulate what the file lacks of these shapes, and write it anew with them alone."""
-    prepare(shapes)
+    steps(shapes)
     lines = sorted({f"{key(shape)}\t{_known[key(shape)]}" for shape in shapes})
     text = "\n".join([str(_VERSION), *lines, ""])
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))

@@ -16,7 +16,7 @@ from tools.errors import InputError
 from tools.logs.runs import find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
-from tools.plan.simulate import Shape, prepare
+from tools.plan.simulate import Shape, steps
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
@@ -88,16 +88,12 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
             one, why = prediction_of(line, gpu), NOT_SIMULATED
         except InputError as error:
             one, why = None, str(error)
-        found.append((_needs(one), one.verdict != "does not fit") if one else (f"not planned: {why}", True))
+        if one:
+            text = f"{one.verdict}: needs {one.needed_mib:,.0f} of {gpu.memory_mib:,} MiB, "
+            text += f"{one.least_cpu_gib:,.0f} GiB of CPU memory of {gpu.node_gib:,.0f}, "
+            text += f"about {one.ranges['total_runtime_s'].expected / 60:.1f} min"
+        found.append((text, one.verdict != "does not fit") if one else (f"not planned: {why}", True))
     return found
-
-
-def _needs(found: Prediction) -> str:
-    return (
-        f"{found.verdict}: needs {found.needed_mib:,.0f} of {found.gpu.memory_mib:,} MiB, "
-        f"{found.least_cpu_gib:,.0f} GiB of CPU memory of {found.gpu.node_gib:,.0f}, "
-        f"about {found.ranges['total_runtime_s'].expected / 60:.1f} min"
-    )
 
 
 def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
@@ -106,7 +102,7 @@ def _prepare(lines: Sequence[Submission], gpu: Gpu) -> None:
         if (count := line.count("gpus-per-node")) > (most := gpu.per_node):
             holds = f"a node of {gpu.driver_name} holds {most}; expected at most {most}, and more --nodes"
             raise InputError(f"{line.place}: --gpus-per-node={count}: {holds}")
-    prepare(shapes_of(lines))
+    steps(shapes_of(lines))
 
 
 # ---- what they cost ----
@@ -130,7 +126,9 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
     rows = []
     for name, own in groups.items():
         required = [one for one in own if one[0]]
-        for what, chosen in [("must do", required)] * bool(required) + [("all", own)] * (own != required):
+        for what, chosen in {"must do": required, "all": own if own != required else []}.items():
+            if not chosen:
+                continue
             _, counts, times_s = zip(*chosen, strict=True)
             cells = ["not measured"] * 3
             if None not in times_s:

@@ -16,13 +16,11 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
-from tools.plan.memory import trained, weight_bytes
+from tools.plan.memory import kept_bytes, trained, weight_bytes
 from tools.plan.workload import Strategy, Workload
 from workshop.settings.offload import moved_bytes
 
 _TERMS = FORMULAS["step_time_s"]
-# Launches beside the one that makes a 4-bit weight whole: its scales have scales (bitsandbytes, dequantize_4bit).
-_DEQUANTIZING = 3
 _ADAM_BYTES, _ADDED_BYTES = 40, 12  # of fp32: the update; a gradient added to another
 
 
@@ -59,25 +57,24 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
 
     Raises InputError if the GPU does not have the run's precision.
     """
-    strategy = workload.strategy
-    in_node, between_nodes = traffic(workload, step)
-    moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
-    found = _computed(workload, step, gpu) | _STATES[strategy.method](strategy, step, gpu.memory_gb_per_s * 1e9)
-    found["by_hand_steps" if workload.by_hand else "steps"] = 1
-    if not workload.data_workers:
-        found["rows"] = workload.shape["batch_size"] * strategy.accumulation
+    strategy, bandwidth = workload.strategy, gpu.memory_gb_per_s * 1e9
+    found = _computed(workload, step, gpu) | _STATES[strategy.sharding](strategy, step, bandwidth) | {"steps": 1}
     if strategy.moment_bytes < 2 * strategy.weight_bytes:
         found["eight_bit_updates"] = trained(step)["parameter_tensors"]
-    if strategy.method == "zero3" and strategy.share_on_cpu and workload.shape["precision"] == "fp16":
+    if "cpu_adam" in found and strategy.sharding == "zero3" and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
+    in_node, between_nodes = traffic(workload, step)
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
-    found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
+    if strategy.offload.share:
+        moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
+        found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
     return found
 
 
 def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, float]:
     """Kernels of all forward and backward passes; blocks under torch.compile launch none of their own."""
     shape, accumulation, precision = workload.shape, workload.strategy.accumulation, workload.shape["precision"]
+    bandwidth = gpu.memory_gb_per_s * 1e9 / workload.filled
 
     def count(what: str, *classes: str, places: tuple[str, ...] = ("blocks", "outside")) -> float:
         return accumulation * sum(
@@ -87,7 +84,6 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     def seconds(flops: float, precision: str) -> float:
         return flops / gpu.flops_per_s(precision) * workload.filled
 
-    bandwidth, alone = gpu.memory_gb_per_s * 1e9 / workload.filled, ("blocks", "outside")
     products = "matrix product", "unaligned product", "expert product", "fp32 product"
     found = {
         "unaligned_products": seconds(count("flops", "unaligned product"), "fp32"),
@@ -97,48 +93,41 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
         "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
     }
+    whole, alone = count("flops", "matrix product"), ("blocks", "outside")
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_bytes"] = count("bytes", "other", places=("blocks",)) / bandwidth
         found["compiled_blocks"] = step["blocks"] * accumulation
-    in_8_bits = 0.0
     if shape.get("float8", "none") != "none":
         in_8_bits = count("flops", "matrix product", places=("blocks",))
         found["float8_products"] = seconds(in_8_bits, "fp8")
+        whole -= in_8_bits
         if shape.get("compile"):
             found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
     kind = "fp32_products" if precision == "fp32" else "half_products"
-    found[kind] = found.get(kind, 0) + seconds(count("flops", "matrix product") - in_8_bits, precision)
-    launches = count("launches", *products, "attention", "other", "dequantize", places=alone)
+    found[kind] = found.get(kind, 0) + seconds(whole, precision)
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
-    return found | {"launches": launches + _DEQUANTIZING * count("launches", "dequantize")}
+    return found | {"launches": count("launches", *products, "attention", "other", "dequantize", places=alone)}
 
 
 def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
-    updated = trained(step)
-    added = _ADDED_BYTES * (strategy.accumulation - 1)
-    adam_s = (_ADAM_BYTES + added) * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
+    updated, moved = trained(step), _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
+    adam_s = moved * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
     return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
 
 
-def _zero0(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors = trained(step)["parameter_tensors"]
-    copied_back = {"zero0_gradients": tensors} if strategy.world_size > 1 else {}
-    return _deepspeed(strategy, step, bandwidth) | copied_back | {"deepspeed_updates": tensors}
-
-
-def _zero12(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors, each = trained(step)["parameter_tensors"], strategy.accumulation if strategy.method == "zero2" else 1
-    found = _deepspeed(strategy, step, bandwidth) | {"zero_gradients": tensors * each}
-    if not strategy.share_on_cpu:
-        return found | {"deepspeed_updates": tensors / strategy.shards}
-    return found | {"cpu_accumulation": (each - 1) * trained(step)["parameters"] / strategy.shards}
+def _zero012(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    tensors, found = trained(step)["parameter_tensors"], _deepspeed(strategy, step, bandwidth)
+    if strategy.sharding != "zero0":
+        found["zero_gradients"] = tensors * (strategy.accumulation if strategy.sharding == "zero2" else 1)
+    return found if strategy.offload.share else found | {"deepspeed_updates": tensors / strategy.shards}
 
 
 def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     found = _deepspeed(strategy, step, bandwidth)
-    found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * (2 - _kept(strategy, step))
+    gathers = 2 - kept_bytes(step, strategy) / weight_bytes(step, strategy.width)
+    found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * gathers
     if strategy.world_size > 1:
         tensors = 2 * step["parameter_tensors"] + trained(step)["parameter_tensors"]
         found["zero3_gathers"] = tensors * strategy.accumulation
@@ -147,40 +136,31 @@ def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[s
 
 def _deepspeed(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """The optimizer's step, on the GPU and on the CPU."""
-    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.share_on_cpu
+    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.offload.share
     moved = _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
     found = {"deepspeed_adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
     return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
 
 
 def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    updated, accumulation = trained(step), strategy.accumulation
-    shard = updated["parameters"] / strategy.shards
+    """_fsdp_collectives.py casts a rank's shard into the message and copies the gathered one out, parameter by
+    parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
+    updated, accumulation, width = trained(step), strategy.accumulation, strategy.width
+    shard, weights = updated["parameters"] / strategy.shards, weight_bytes(step, width)
+    cast = (2 * weights + (4 - width) * updated["parameters"]) / strategy.shards
     gathers = accumulation * (2 if strategy.reshards else 1)
-    found = {"fsdp_tensors": step["parameter_tensors"] * gathers, "fsdp_updates": updated["parameter_tensors"]}
-    found["gathered_bytes"] = _copied_bytes(strategy, step, gathers) / bandwidth
-    if not strategy.share_on_cpu:
+    copied = gathers * (cast + 2 * weights) + 3 * (accumulation - 1) * width * updated["parameters"]
+    found = {"fsdp_updates": updated["parameter_tensors"], "gathered_bytes": copied / bandwidth}
+    found["fsdp_tensors"] = step["parameter_tensors"] * gathers
+    if not strategy.offload.share:
         return found | {"adam_bytes": _ADAM_BYTES * shard / bandwidth}
     found |= {"fsdp_cpu_adam": shard, "fsdp_cpu_tensors": step["parameter_tensors"] * accumulation}
-    return found | ({"fsdp1_offload": shard} if strategy.method == "fsdp1" else {})
+    return found | ({"fsdp1_offload": shard} if strategy.sharding == "fsdp1" else {})
 
 
-# By method what it does with states beside all forward and backward passes.
-_STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero0, "zero1": _zero12, "zero2": _zero12, "zero3": _zero3}
-_STATES |= {"fsdp1": _fsdp, "fsdp2": _fsdp}
-
-
-def _kept(strategy: Strategy, step: dict[str, Any]) -> float:
-    """The share of the weights that ZeRO-3 keeps from the forward to the backward pass, and gathers once."""
-    return min(1, strategy.width * strategy.live_parameters / weight_bytes(step, strategy.width))
-
-
-def _copied_bytes(strategy: Strategy, step: dict[str, Any], gathers: int) -> float:
-    """What FSDP2 moves in a GPU's own memory: _fsdp_collectives.py casts a rank's shard into the message and copies
-    the gathered one out, parameter by parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
-    width, gradients = strategy.width, strategy.width * trained(step)["parameters"]
-    cast = (2 * weight_bytes(step, width) + (4 - width) * trained(step)["parameters"]) / strategy.shards
-    return gathers * (cast + 2 * weight_bytes(step, width)) + 3 * (strategy.accumulation - 1) * gradients
+# By sharding what it does with states beside all forward and backward passes.
+_STATES = {"none": _trainer, "ddp": _trainer, "zero0": _zero012, "zero1": _zero012, "zero2": _zero012}
+_STATES |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 
 
 def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
@@ -193,26 +173,26 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         return workload.layout.traffic(step, workload.ranks_per_node)
     if strategy.world_size == 1:
         return 0, 0
-    method = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.method, strategy.method)
-    sharding = {
-        "method": method,
-        "replicas": strategy.config.get("dp_replicate_size"),
+    formula = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.sharding, strategy.sharding)
+    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
+    width = strategy.weight_bytes if strategy.sharding == "ddp" and not workload.by_hand else strategy.width
+    gradients, weights = width * trained(step)["parameters"], weight_bytes(step, width)
+    gathered = weights if formula in ("zero3", "fsdp2") else gradients
+    if formula == "fsdp2" and strategy.reshards and not workload.by_hand:
+        # accelerate keeps what lies outside the blocks until the backward pass.
+        gathered = (weights + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
+    replicas = strategy.config.get("dp_replicate_size", 1)
+    how = {
+        "method": formula,
+        "replicas": replicas,
         "reshard_after_forward": strategy.reshards,
-        "kept": _kept(strategy, step),
+        "kept": kept_bytes(step, strategy) / weights,
         # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
         # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
         "all_reduces": True,
     }
-    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
-    width = strategy.weight_bytes if strategy.method == "ddp" and not workload.by_hand else strategy.width
-    gathers, *others = messages_of(sharding, strategy.world_size, strategy.accumulation)
-    gathered = weight_bytes(step, width) if method in ("zero3", "fsdp2") else width * trained(step)["parameters"]
-    if method == "fsdp2" and strategy.reshards and not workload.by_hand:
-        # accelerate keeps what lies outside the blocks until the backward pass.
-        gathered = (gathered + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
-    gradients = width * trained(step)["parameters"]
-    replicas = sharding["replicas"] or 1
-    if method == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
+    gathers, *others = messages_of(how, strategy.world_size, strategy.accumulation)
+    if formula == "fsdp2" and workload.nodes > 1 and replicas % workload.nodes == 0:
         # HYBRID_SHARD: a copy lies in one node, whose ranks add up each shard in a ring of its own over the copies.
         scattered, added = others
         return gathers * gathered + scattered * gradients, added * strategy.world_size // replicas * gradients
@@ -221,26 +201,22 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
 
 
 def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
-    """Between GPU and CPU in a step: in all, and of that into or out of memory that is not pinned."""
-    if not strategy.share_on_cpu:
-        return 0, 0
-    if strategy.method.startswith("fsdp"):  # brings fp32 weights for each pass
+    """Between GPU and CPU in a step with offload: in all, and of that into or out of memory that is not pinned."""
+    if strategy.sharding.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
     moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
-    return sum(moved), moved.to_gpu_pageable if strategy.pinned else sum(moved)
+    return sum(moved), moved.to_gpu_pageable if strategy.offload.pinned else sum(moved)
 
 
 def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
-    strategy = workload.strategy
-    billions = parameters / 1e9
+    strategy, billions = workload.strategy, parameters / 1e9
     return {
         "jobs": not workload.by_hand,
         "by_hand": workload.by_hand,
-        "several": strategy.world_size > 1 and not workload.by_hand,
-        "deepspeed": strategy.method.startswith("zero"),
+        "deepspeed": strategy.sharding.startswith("zero"),
         "compilations": workload.compiles,
-        "offloaded": billions * strategy.share_on_cpu,
+        "offloaded": billions * strategy.offload.share,
         "saved": billions * workload.saves,
         "evaluated": workload.evaluations * workload.eval_examples * step_s / workload.rows_per_step / 3,
         "generated": workload.generated,

@@ -9,24 +9,19 @@ from typing import Any
 from tools.plan.layout import Layout
 from workshop.settings.offload import Offload
 
-# Filled share of rows that are padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
-# 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
-DYNAMIC_SHARE = 0.61
 # Examples in a packed row of 512 positions: samples / rows in steps.csv of all rungs from 4 on in logs/reference, 2.88
 # to 2.96. Examples of SQuAD are as long as their text, so other lengths hold proportionally many.
 EXAMPLES_PER_POSITION = 2.9 / 512
 # The network between nodes by default: TCP sockets, as nccl.log of logs/reference/h200x4/custom_model
 # has it for 2 and 4 emulated nodes (4.7 and 4.9 GB/s).
 SOCKETS_GB_PER_S = 4.8
-# DeepSpeed's default where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
-MAX_LIVE_PARAMETERS = 1_000_000_000
 
 
 @dataclass(frozen=True)
 class Strategy:
     """How a step's states lie on the GPUs."""
 
-    method: str  # none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method
+    sharding: str  # none, ddp, zero0 to zero3, fsdp1, fsdp2; as run.json's sharding.method
     world_size: int  # ranks
     accumulation: int  # micro-batches per optimizer step
     half: bool  # whether the run has a half precision; DeepSpeed then keeps fp32 master weights beside the half ones
@@ -38,35 +33,18 @@ class Strategy:
     width = property(lambda self: 2 if self.half else 4)
     # DeepSpeed's own part of the configuration; {} without it.
     zero = property(lambda self: self.config.get("zero_optimization", {}))
-    # Gathered parameters that ZeRO-3 keeps for their next use.
-    live_parameters = property(lambda self: self.zero.get("stage3_max_live_parameters", MAX_LIVE_PARAMETERS))
-    # What DeepSpeed keeps in CPU memory.
-    _offload = property(lambda self: Offload.of(self.config))
+    # What lies in CPU memory.
+    offload = property(lambda self: Offload.of(self.config))
+    offloads = property(lambda self: self.offload.share > 0 or self.offload.parameters)
     # Whether FSDP frees a block's gathered weights between its forward and its backward pass.
     reshards = property(lambda self: self.config.get("reshard_after_forward", True) in (True, "full_shard"))
-
-    offloads = property(lambda self: self.share_on_cpu > 0 or self.parameters_on_cpu)
 
     @property
     def shards(self) -> int:
         """Ranks that share one copy of the optimizer's states."""
-        if self.method.startswith("fsdp"):
+        if self.sharding.startswith("fsdp"):
             return self.world_size // self.config.get("dp_replicate_size", 1)
-        return self.world_size if self.method in ("zero1", "zero2", "zero3") else 1
-
-    @property
-    def share_on_cpu(self) -> float:
-        """The share of the optimizer's states in CPU memory, 0 to 1."""
-        return self._offload.share or float(bool(self.config.get("cpu_offload")))
-
-    @property
-    def parameters_on_cpu(self) -> bool:
-        return self._offload.parameters or bool(self.config.get("cpu_offload"))
-
-    @property
-    def pinned(self) -> bool:
-        """Whether the CPU memory that is offloaded to is pinned."""
-        return self._offload.pinned or bool(self.config.get("cpu_offload"))
+        return self.world_size if self.sharding in ("zero1", "zero2", "zero3") else 1
 
 
 @dataclass(frozen=True)
@@ -77,7 +55,7 @@ class Workload:
     strategy: Strategy
     nodes: int = 1
     fabric_gb_per_s: float = SOCKETS_GB_PER_S  # all-reduce bandwidth between nodes, as in nccl.log
-    dynamic_padding: bool = False  # rows are padded to the longest of their micro-batch only
+    filled: float = 1  # share of the positions: less where rows are padded to the longest of their micro-batch only
     attention_share: float = 1  # time of the attention beside flex_attention's
     data_workers: bool = False  # other processes make the rows
     examples: int = 0
@@ -85,7 +63,7 @@ class Workload:
     max_steps: int = 0  # optimizer steps; 0: `epochs` times all examples
     eval_examples: int = 0  # evaluated after each epoch
     generated: int = 0  # micro-batches of answers that a rank generates before and after the training
-    packing: bool = False  # a row holds several examples
+    examples_per_row: float = 1
     save: str = "no"  # no, steps, epoch, or end
     save_steps: int = 0  # of `steps`; 0: so seldom that it takes 1 % of the time
     pretrained: bool = False  # weights are read, into CPU memory; else they are random
@@ -96,11 +74,8 @@ class Workload:
     # The training loop of further/by-hand/, without a Trainer.
     by_hand = property(lambda self: "loss_outside" in self.shape)
     row_length = property(lambda self: self.layout.length if self.layout else self.shape["max_length"])
-    examples_per_row = property(lambda self: EXAMPLES_PER_POSITION * self.shape["max_length"] if self.packing else 1)
     # Positions of all ranks in a step, padding included.
     tokens_per_step = property(lambda self: self.rows_per_step * self.row_length * self.filled)
-    # The filled share of rows that are padded.
-    filled = property(lambda self: DYNAMIC_SHARE if self.dynamic_padding else 1)
     # Optimizer steps that pass all examples once, and those of the run.
     steps_per_epoch = property(lambda self: ceil(self.examples / (self.rows_per_step * self.examples_per_row)))
     steps = property(lambda self: self.max_steps or self.steps_per_epoch * self.epochs)
@@ -108,44 +83,20 @@ class Workload:
     evaluations = property(lambda self: max(1, ceil(self.steps / max(1, self.steps_per_epoch))))
 
     # Weights in one piece on one GPU, without a sharding library.
-    plain = property(lambda self: self.strategy.method == "none" and not self.layout)
+    plain = property(lambda self: self.strategy.sharding == "none" and not self.layout)
 
     @property
     def way(self) -> str:
         """What reference runs have in common with a row that they speak for."""
-        adapters = "adapters, " * bool(self.shape.get("adapter_rank"))
-        weights = "bf16 weights, " * (self.strategy.weight_bytes == 2)
-        return f"{adapters}{weights}{self.strategy.method}{', offload' * self.strategy.offloads}"
+        adapters = "adapters" if self.shape.get("adapter_rank") else ""
+        weights = "bf16 weights" if self.strategy.weight_bytes == 2 else ""
+        offload = "offload" if self.strategy.offloads else ""
+        return ", ".join(filter(None, [adapters, weights, self.strategy.sharding, offload]))
 
     @property
     def family(self) -> str:
         """The sharding library: fsdp, zero, or others."""
-        return next((name for name in ("fsdp", "zero") if self.strategy.method.startswith(name)), "others")
-
-    @property
-    def readers(self) -> int:
-        """Ranks of the fullest node that hold all weights while they are read: workshop/training/models.py, load_model.
-
-        Under ZeRO-3 rank 0 alone copies them from the file, a layer at a time.
-        """
-        sent = self.strategy.config.get("cpu_ram_efficient_loading") and not self.shape.get("four_bits")
-        of_zero3 = self.strategy.method == "zero3" and not self.by_hand
-        alone = of_zero3 or (self.strategy.method == "fsdp2" and sent)
-        return 1 if alone else self.ranks_per_node
-
-    def before_training(self, parameters: int, frozen: bool) -> tuple[float, float]:
-        """Bytes of all weights in the CPU memory of a node, and on a GPU, before they are sharded, cast or quantized.
-
-        Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn
-        on the GPU: workshop/training/models.py, load_model. ZeRO-3 makes a random model sharded. Not so in by-hand's
-        zero.py: there DeepSpeed moves all of it, in the type that it computes in.
-        """
-        weights = (2 if frozen else self.strategy.weight_bytes) * parameters
-        by_parts = self.layout or (self.family == "fsdp" and not self.shape.get("four_bits"))
-        if self.pretrained or self.by_hand or by_parts:
-            moved = self.strategy.width * parameters if self.by_hand and self.family == "zero" else 0
-            return weights * self.readers, moved
-        return 0, weights * (self.strategy.method != "zero3")
+        return next((name for name in ("fsdp", "zero") if self.strategy.sharding.startswith(name)), "others")
 
     @property
     def compiles(self) -> bool:
@@ -162,8 +113,8 @@ class Workload:
     @property
     def micro_batches(self) -> str:
         """Rows of a micro-batch x how many are added up."""
-        rows, number = self.shape["batch_size"], self.strategy.accumulation
-        return f"{rows} x {self.layout.micro_batches if self.layout else number}"
+        added = self.layout.micro_batches if self.layout else self.strategy.accumulation
+        return f"{self.shape['batch_size']} x {added}"
 
     @property
     def saves(self) -> int:
@@ -176,5 +127,5 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """Equal for runs that do the same, whatever their length."""
-        own = (self.nodes, self.fabric_gb_per_s, self.dynamic_padding, self.attention_share, self.data_workers)
+        own = (self.nodes, self.fabric_gb_per_s, self.filled, self.attention_share, self.data_workers)
         return json.dumps([self.shape, vars(self.strategy), own], sort_keys=True)

@@ -5,14 +5,14 @@ Settings have run.json's names.
 
 from collections.abc import Mapping
 from functools import cache
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.layout import LOSS_CHUNK, Layout
-from tools.plan.workload import Strategy, Workload
+from tools.plan.workload import EXAMPLES_PER_POSITION, Strategy, Workload
 from tools.tables.table import exercise_folder
 from workshop.record.exercises import REPO, declared
 from workshop.settings.attention import fastest_kernel
@@ -31,6 +31,9 @@ _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", 
 _USUAL = {"attention": "eager", "loss": "full", "stream": "fp32", "logits": "all", "packing": False, "compile": False}
 # Kernels that keep what flex_attention keeps, and their time beside its on an H200 (further/speed-ladder/RESULTS.md).
 _BESIDE_FLEX = {"documents": 0.47, "cudnn": 0.73}
+# Filled share of rows that are padded to the longest of their micro-batch: steps.csv of rung 3 in logs/reference,
+# 16 rows of at most 512 positions of SQuAD: 5,008 of 8,192.
+DYNAMIC_SHARE = 0.61
 # torch/nn/parallel/distributed.py, bucket_cap_mb's default.
 _DDP_BUCKET_MIB = 25
 # Positions whose next token is a target, of all positions of packed rows: the most in a step of any reference run
@@ -58,21 +61,6 @@ def of_run(run: Run) -> Workload:
         if 0 < rows < found.shape["batch_size"]:
             found.shape["short_rows"] = rows
     return found
-
-
-def _short_rows(workload: Workload) -> int:
-    """At most, of an epoch's last micro-batch, where that matters: compiled blocks run one of another size uncompiled.
-
-    Several processes fill theirs up with rows of the epoch's begin: accelerate, BatchSamplerShard, even_batches.
-    """
-    size = workload.shape["batch_size"]
-    if not workload.shape.get("compile") or workload.strategy.world_size > 1:
-        return 0
-    rows = workload.examples / workload.examples_per_row
-    micro_batches = workload.max_steps * workload.strategy.accumulation or float("inf")
-    if micro_batches <= rows // size:
-        return 0
-    return size - 1 if workload.packing else int(rows) % size
 
 
 def _config_path(exercise: Path, name: str) -> Path | None:
@@ -117,17 +105,17 @@ def of_settings(
     by_hand = script != TRAIN  # then nothing is evaluated or saved
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
-    method = _method(settings, config, world_size)
+    sharding = _sharding(settings, config, world_size)
     weight_bytes = 2 if settings.get("weights") == "bf16" else 4
-    moment_bytes = 2 if "8bit" in settings.get("optimizer", "") and not method.startswith("zero") else 2 * weight_bytes
-    states = {"moment_bytes": moment_bytes, "weight_bytes": weight_bytes}
-    strategy = Strategy(method, world_size, settings["grad_acc"], precision != "fp32", config, **states)
+    in_8_bits = "8bit" in settings.get("optimizer", "") and not sharding.startswith("zero")
+    states = {"moment_bytes": 2 if in_8_bits else 2 * weight_bytes, "weight_bytes": weight_bytes}
+    strategy = Strategy(sharding, world_size, settings["grad_acc"], precision != "fp32", config, **states)
     checkpointing = settings.get("gradient_checkpointing") or config.get("activation_checkpointing")
     shape: dict[str, Any] = {
         "model_name": name,
         "batch_size": settings["batch_size"],
         "max_length": settings["max_length"],
-        "engine": "half" if method.startswith(("zero", "fsdp")) else "autocast",
+        "engine": "half" if sharding.startswith(("zero", "fsdp")) else "autocast",
         "precision": precision,
         "gradient_checkpointing": bool(checkpointing),
     }
@@ -137,46 +125,57 @@ def of_settings(
         shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}
     if by_hand:
         shape["loss_outside"] = True
-    switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
-    if switches["attention"] == "auto":
-        model = model_file(name)
-        asked = (model.get("model_type", ""), head_size(model), bool(settings.get("packing")), settings["max_length"])
-        switches["attention"] = fastest_kernel(*asked)
-    if (kernel := switches["attention"]) in _BESIDE_FLEX:
-        switches["attention"] = "flex"
-    if switches != _USUAL:
-        # Of plain text every position has a target.
-        labelled = switches.pop("logits") == "labelled" and not settings.get("dataset", "").endswith(".txt")
-        positions = settings["batch_size"] * settings["max_length"]
-        chunk = settings.get("loss_chunk") or LOSS_CHUNK
-        shape |= switches | {"fast": True, "loss_chunk": chunk, "labelled": int(LABELLED_SHARE * positions * labelled)}
-        if shape["compile"] and method == "ddp" and config.get("optimize_ddp", True):
-            shape["ddp_bucket_mib"] = config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
     if (adapted := settings.get("method", "full")) != "full":
         shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
         shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
     if (float8 := settings.get("float8") or "none") != "none":
         shape["float8"] = float8
+    kernel = _add_switches(shape, settings, strategy)
+    packing, examples = settings.get("packing"), settings.get("train_size") or 0
+    examples_per_row = EXAMPLES_PER_POSITION * shape["max_length"] if packing else 1
     found = Workload(
         shape,
         strategy,
         nodes,
-        dynamic_padding=settings.get("padding") == "dynamic",
+        filled=DYNAMIC_SHARE if settings.get("padding") == "dynamic" else 1,
         attention_share=_BESIDE_FLEX.get(kernel, 1),
         data_workers=bool(settings.get("data_workers")),
-        examples=settings.get("train_size") or 0,
+        examples=examples,
         epochs=settings.get("num_epochs") or 0,
         max_steps=settings.get("max_steps") or 0,
         eval_examples=0 if by_hand else settings.get("eval_size") or 0,
         generated=_generated(settings, world_size),
-        packing=bool(settings.get("packing")),
+        examples_per_row=examples_per_row,
         save="no" if by_hand else settings.get("save") or "no",
         save_steps=settings.get("save_steps") or 0,
         pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
     )
-    if rows := _short_rows(found):
-        shape["short_rows"] = rows
+    # An epoch's last micro-batch matters where compiled blocks run one of another size uncompiled. Several processes
+    # fill theirs up with rows of the epoch's begin: accelerate, BatchSamplerShard, even_batches.
+    size, rows = shape["batch_size"], examples / examples_per_row
+    micro_batches = found.max_steps * strategy.accumulation or inf
+    short = size - 1 if packing else int(rows) % size  # of packed rows at most so many
+    if short and shape.get("compile") and world_size == 1 and micro_batches > rows // size:
+        shape["short_rows"] = short
     return found
+
+
+def _add_switches(shape: dict[str, Any], settings: Mapping[str, Any], strategy: Strategy) -> str:
+    """Add the speed ladder's switches to the shape, where one is not the library's own. Returns attention's kernel."""
+    switches = {switch: settings.get(switch) or usual for switch, usual in _USUAL.items()}
+    kernel, rows, length = switches["attention"], shape["batch_size"], shape["max_length"]
+    if kernel == "auto":
+        model = model_file(shape["model_name"])
+        kernel = fastest_kernel(model.get("model_type", ""), head_size(model), bool(switches["packing"]), length)
+    switches["attention"] = "flex" if kernel in _BESIDE_FLEX else kernel
+    if switches != _USUAL:
+        # Of plain text every position has a target.
+        labelled = switches.pop("logits") == "labelled" and not settings.get("dataset", "").endswith(".txt")
+        shape |= switches | {"fast": True, "loss_chunk": settings.get("loss_chunk") or LOSS_CHUNK}
+        shape["labelled"] = int(LABELLED_SHARE * rows * length * labelled)
+        if switches["compile"] and strategy.sharding == "ddp" and strategy.config.get("optimize_ddp", True):
+            shape["ddp_bucket_mib"] = strategy.config.get("bucket_cap_mb", _DDP_BUCKET_MIB)
+    return kernel
 
 
 def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,8 +202,8 @@ def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -
     # FSDP's copies, of which each has other matrices or layers; and as many passes through all layers as a rank's
     # micro-batches through its stage are.
     gpus, copies = layout.dp * layout.row_parts * layout.pp, layout.tp * layout.pp
-    method, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
-    strategy = Strategy(method, gpus, accumulation, True, {"dp_replicate_size": copies})
+    sharding, accumulation = "none" if layout.copies else "fsdp2", layout.micro_batches // layout.pp
+    strategy = Strategy(sharding, gpus, accumulation, True, {"dp_replicate_size": copies})
     share = 1 if layout.cp > 1 else _BESIDE_FLEX["cudnn"]  # the library's over whole rows; the ring's is slower
     return Workload(layout.shape | model, strategy, nodes, attention_share=share, layout=layout, **about)
 
@@ -215,7 +214,7 @@ def _generated(settings: Mapping[str, Any], world_size: int) -> int:
     return ceil(held_out / rows) * (1 + bool(settings.get("generate_before"))) + ceil(trained_on / rows)
 
 
-def _method(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
+def _sharding(settings: Mapping[str, Any], config: dict[str, Any], world_size: int) -> str:
     if "zero_optimization" in config:
         return f"zero{config['zero_optimization']['stage']}"
     if settings.get("use_fsdp") or config.get("fsdp", bool(config)):

@@ -31,7 +31,9 @@ class Offload(NamedTuple):
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Self:
-        """Args: content: of a file of DeepSpeed under today's names; others keep nothing there."""
+        """Args: content: of DeepSpeed under today's names, or of FSDP, whose `cpu_offload` keeps all there."""
+        if content.get("cpu_offload"):
+            return cls(1.0, True, True)
         zero = content.get("zero_optimization", {})
         optimizer, parameters = (zero.get(name) or {} for name in ("offload_optimizer", "offload_param"))
         return cls(

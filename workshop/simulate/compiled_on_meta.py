@@ -1,12 +1,11 @@
-"""Memory that a block under torch.compile keeps between its passes and needs within them, without a GPU.
+"""Memory that a block under torch.compile keeps between its passes, without a GPU.
 
 The block is traced as torch.compile traces it, and Inductor's own partitioner splits the graph: what the forward half
-hands to the backward half is what lies in memory between them. Within each half only the buffers that Inductor would
-make are counted: results of matrix products, attention and reductions, and what these read. All that lies between them
-is fused into kernels and never in memory.
+hands to the backward half is what lies in memory between them. What a half has for a moment beside that is not
+counted: peaks mostly come with the loss, and those of 112 measured configurations are 0.53 % wrong, with it 0.52 %.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -27,11 +26,8 @@ from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
 from workshop.kernels.fast_models import attention
 from workshop.simulate.fake_cuda import OnCuda
-from workshop.simulate.tensor_bytes import Tracker, allocated_bytes, tensors_of
+from workshop.simulate.tensor_bytes import allocated_bytes, tensors_of
 
-# Beside those that PyTorch tags as pointwise, what Inductor computes where it is read.
-_FUSED = {torch.ops.prims.convert_element_type.default, torch.ops.prims.iota.default, torch.ops.aten.clone.default}
-_FUSED |= {torch.ops.aten.cat.default, torch.ops.aten.full.default, torch.ops.aten.scalar_tensor.default}
 # So that the bias of sdpa is seen among a block's arguments.
 register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
@@ -44,15 +40,12 @@ class CompiledGraph:
     Attributes:
         kept: of each buffer that the forward pass makes and hands to the backward pass, no result among them.
         kept_inputs, kept_results: which of these stay for the backward pass.
-        forward_peak, backward_peak: what a pass needs at most beside what was there when it began.
         results: their shapes and types.
     """
 
     kept: tuple[int, ...]
     kept_inputs: frozenset[int]
     kept_results: frozenset[int]
-    forward_peak: int
-    backward_peak: int
     results: tuple[tuple[torch.Size, torch.dtype], ...]
 
 
@@ -60,7 +53,6 @@ def compile_blocks(
     blocks: Sequence[torch.nn.Module],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    tracker: Tracker,
     autocast: torch.dtype | None,
     ddp_bucket_bytes: int,
 ) -> None:
@@ -77,7 +69,7 @@ def compile_blocks(
     graph, order, alone = _traced(blocks[0], args, kwargs, autocast)
 
     def compile_part(part: GraphModule, given: list[torch.Tensor], **_: Any) -> Callable[..., Any]:
-        return partial(_StandIn.apply, compile_graph(part, given, autocast), tracker)
+        return partial(_StandIn.apply, compile_graph(part, given, autocast))
 
     def run(parameters: list[torch.nn.Parameter], *args: Any, **kwargs: Any) -> Any:
         tensors = [*parameters, *tensors_of((args, kwargs))]
@@ -140,67 +132,24 @@ def compile_graph(
     def split(joint: Any, inputs: Any, **options: Any) -> Any:
         options["static_lifetime_input_indices"] = static  # as Dynamo says of parameters
         forward, backward = partition_fn(joint, inputs, **options)
-        halves.extend((forward.graph, backward.graph))
+        halves.append(forward.graph)
         return forward, backward
 
     # On the CPU, because Inductor folds graphs of meta tensors away.
     with FakeTensorMode() as mode, V.set_fake_mode(mode):
         fakes = map(_fake, given)
         aot_function(run, nop, nop, partition_fn=split, decompositions=select_decomp_table())(*fakes)
-    freed = [place for place, one in enumerate(given) if one.requires_grad and place not in static]
-    return _measured(*halves, count, freed)
-
-
-def _measured(forward: Graph, backward: Graph, count: int, freed_inputs: list[int]) -> CompiledGraph:
-    outputs = forward.output_node().args[0]
+    outputs = halves[0].output_node().args[0]
     results, saved = outputs[:count], outputs[count:]
     # A saved tensor may be a view of another one, of an input, or of a result.
-    root_of = {one.name: _root(one) for one in saved if isinstance(one, Node)}
-    inputs = forward.find_nodes(op="placeholder")
-    roots = set(root_of.values())
+    inputs, roots = halves[0].find_nodes(op="placeholder"), {_root(one) for one in saved if isinstance(one, Node)}
     own = roots - {*inputs, *map(_root, results)}
-    # The backward pass frees its own, the activations and the gradients that it is given.
-    given = {node: root_of.get(node.name, node) for node in backward.find_nodes(op="placeholder")}
-    gradients = {node for node in given if node.name not in root_of}
-    freed = {root: _bytes(root) for root in (*own, *gradients, *(inputs[place] for place in freed_inputs))}
     return CompiledGraph(
-        tuple(_bytes(root) for root in own),
+        tuple(sum(map(allocated_bytes, tensors_of(root.meta["val"]))) for root in own),
         frozenset(place for place, node in enumerate(inputs) if node in roots),
         frozenset(place for place, node in enumerate(results) if _root(node) in roots - {*inputs}),
-        _peak(forward, {node: node for node in inputs}, {}),
-        _peak(backward, given, freed),
         tuple((node.meta["val"].shape, node.meta["val"].dtype) for node in results),
     )
-
-
-def _peak(graph: Graph, given: Mapping[Node, Hashable], freed: Mapping[Hashable, int]) -> int:
-    """The peak of a graph's buffers, less the memory that it has freed by then.
-
-    Args:
-        given: the buffer behind each input.
-        freed: sizes of those among them that go when nothing needs them any more.
-    """
-    reads: dict[Node, set[Hashable]] = {node: {buffer} for node, buffer in given.items()}
-    made: dict[Hashable, int] = {}
-    last: dict[Hashable, Node] = {}
-    results = {_root(one) for one in graph.output_node().args[0] if isinstance(one, Node)}
-    for node in graph.nodes:
-        if node.op == "call_function":
-            sources = set().union(*(reads.get(one, set()) for one in node.all_input_nodes))
-            if _is_view(node) or (_is_fused(node) and node not in results and not _is_read_as_buffer(node)):
-                reads[node] = sources
-                continue
-            reads[node], made[node] = {node}, _bytes(node)
-            last |= dict.fromkeys((*sources, node), node)
-    now = most = 0
-    for node in made:
-        gone = [buffer for buffer, user in last.items() if user is node and buffer not in results]
-        leaves = sum(freed.get(buffer, made.get(buffer, 0)) for buffer in gone)
-        # A fused kernel writes over what it reads for the last time, where that has the size.
-        in_place = _is_fused(node) and leaves >= made[node]
-        most = max(most, now + (0 if in_place else made[node]))
-        now += made[node] - leaves
-    return most
 
 
 def _root(node: Node) -> Node:
@@ -216,31 +165,11 @@ def _is_view(node: Node) -> bool:
     return bool(schema) and any(one.alias_info and not one.alias_info.is_write for one in schema.returns)
 
 
-def _is_fused(node: Node) -> bool:
-    return node.target in _FUSED or torch.Tag.pointwise in getattr(node.target, "tags", ())
-
-
-def _is_read_as_buffer(node: Node) -> bool:
-    """By a kernel that fuses nothing, as a matrix product."""
-    users = [(user, _is_view(user)) for user in node.users]
-    return any(_is_read_as_buffer(user) if view else _fuses_nothing(user) for user, view in users)
-
-
-def _fuses_nothing(node: Node) -> bool:
-    return node.op == "output" or not (_is_fused(node) or torch.Tag.reduction in getattr(node.target, "tags", ()))
-
-
-def _bytes(node: Node) -> int:
-    return sum(map(allocated_bytes, tensors_of(node.meta["val"])))
-
-
 class _StandIn(torch.autograd.Function):
     """In the place of a compiled graph: tensors in, its results out."""
 
     @staticmethod
-    def forward(ctx: Any, graph: CompiledGraph, tracker: Tracker, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        tracker.note(graph.forward_peak)
-        ctx.graph, ctx.tracker = graph, tracker
+    def forward(ctx: Any, graph: CompiledGraph, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         results = tuple(torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in graph.results)
         ctx.kept = [tensors[place] for place in graph.kept_inputs]
         ctx.kept += [results[place].detach() for place in graph.kept_results]
@@ -250,6 +179,5 @@ class _StandIn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *_: torch.Tensor) -> tuple[Any, ...]:
-        ctx.tracker.note(ctx.graph.backward_peak)
         ctx.kept = None
-        return None, None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)
+        return None, *(one and torch.empty(one[0], dtype=one[1], device="meta") for one in ctx.given)

@@ -196,52 +196,38 @@ def _in_place(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor
 def use_float8_on_meta(blocks: torch.nn.ModuleList, recipe: str) -> None:
     """Have the layers that use_float8 would replace take the memory of torchao's, which need not be installed.
 
-    What is in memory, and what is computed, as in torchao 0.18.0: float8_linear.py (the factors are kept for the
-    backward pass as they came, and cast for each of the three products), float8_scaling_utils.py (a scale from the
-    largest number) and float8_ops.py (a product needs its first factor by rows and its second by columns).
+    As in torchao 0.18.0: float8_linear.py (the factors are kept for the backward pass as they came, and cast for each
+    of the three products) and float8_ops.py (a product needs its first factor by rows and its second by columns).
     """
     for module in blocks.modules():
         if recipe != "none" and fits(module, ""):
-            module.forward = partial(_float8_linear, module, recipe == "rowwise")
+            module.forward = partial(_float8_linear, module)
 
 
-def _float8_linear(layer: torch.nn.Linear, rowwise: bool, hidden: torch.Tensor) -> torch.Tensor:
+def _float8_linear(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
     if torch.is_autocast_enabled():
         hidden = hidden.to(torch.get_autocast_dtype("cuda"))
-    result = _Float8Products.apply(hidden, layer.weight.t(), rowwise)
+    result = _Float8Products.apply(hidden, layer.weight.t())
     return result if layer.bias is None else result + layer.bias.to(result.dtype)
 
 
 class _Float8Products(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, rowwise: bool) -> torch.Tensor:
+    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Args: hidden: [..., inputs]; weight: [inputs, outputs]."""
         ctx.save_for_backward(hidden, weight)
-        ctx.rowwise = rowwise
-        rows = _float8_cast(hidden, -1, rowwise).reshape(-1, hidden.shape[-1])
-        return _float8_product(rows, _float8_cast(weight, 0, rowwise), hidden.dtype).reshape(*hidden.shape[:-1], -1)
+        return _float8_product(hidden.flatten(0, -2), weight, hidden.dtype).reshape(*hidden.shape[:-1], -1)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden, weight = ctx.saved_tensors
-        of_result = gradient.reshape(-1, gradient.shape[-1])
-        cast = partial(_float8_cast, rowwise=ctx.rowwise)
-        of_hidden = _float8_product(cast(of_result, -1), cast(weight, -1).t(), gradient.dtype)
-        rows = hidden.reshape(-1, hidden.shape[-1])
-        of_weight = _float8_product(cast(of_result, 0).t(), cast(rows, 0), gradient.dtype)
-        return of_hidden.reshape(hidden.shape), of_weight.t(), None
-
-
-def _float8_cast(tensor: torch.Tensor, dim: int, rowwise: bool) -> torch.Tensor:
-    """In 8 bits. Args: dim: that has one scale, if each row has its own."""
-    size = tensor.abs()
-    largest = size.amax(dim, keepdim=True) if rowwise else size.max()
-    most = torch.finfo(_FLOAT8).max
-    scale = (most / largest.double()).float()
-    return (tensor.float() * scale).clamp(-most, most).to(_FLOAT8)
+        of_result, rows = gradient.flatten(0, -2), hidden.flatten(0, -2)
+        of_hidden = _float8_product(of_result, weight.t(), gradient.dtype)
+        of_weight = _float8_product(of_result.t(), rows, gradient.dtype)
+        return of_hidden.reshape(hidden.shape), of_weight.t()
 
 
 def _float8_product(left: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     one = torch.ones((), device=left.device)
-    right = right.t().contiguous().t()
-    return torch._scaled_mm(left.contiguous(), right, scale_a=one, scale_b=one, out_dtype=dtype)
+    left, right = left.to(_FLOAT8).contiguous(), right.to(_FLOAT8).t().contiguous().t()
+    return torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=dtype)

@@ -180,7 +180,7 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     modules += [module for number in order for module in blocks[number].modules()]
     if not shape.compile:
         use_float8_on_meta(blocks, shape.float8)
-    usual = _micro_batch(model, shape, Tracker())
+    usual = _micro_batch(model, shape)
     micro_batches = _compiled_micro_batches(model, shape) if shape.compile else [usual]
     parts = [part for one in micro_batches for part in parts_of_all(one.parts, order)]
     found = {
@@ -213,8 +213,9 @@ def _sizes(parameters: list[torch.nn.Parameter], of_blocks: list[torch.nn.Parame
     }
 
 
-def _micro_batch(model: torch.nn.Module, shape: StepShape, tracker: Tracker) -> Tracker:
-    """Its forward and backward pass, seen by the tracker, which is returned."""
+def _micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
+    """What a tracker sees of its forward and backward pass."""
+    tracker = Tracker()
     for tensor in (*model.parameters(), *model.buffers()):
         tracker.ignore(tensor)
     with _hooks(tracker, model), tracker, mimic_cuda(shape.autocast, shape.loss, shape.fast):
@@ -249,20 +250,20 @@ def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tr
     """One with compiled blocks, which stay in the model, and a shorter last one, uncompiled."""
     from workshop.simulate.compiled_on_meta import compile_blocks  # the compiler: seconds to import
 
-    blocks, tracker, uncompiled = blocks_of(model), Tracker(), []
+    blocks, uncompiled = blocks_of(model), []
     use_float8_on_meta(blocks, shape.float8)
     if shape.short_rows:
         labelled = shape.labelled * shape.short_rows // shape.batch_size
         short = replace(shape, batch_size=shape.short_rows, labelled=labelled)
-        uncompiled = [_micro_batch(model, short, Tracker())]
+        uncompiled = [_micro_batch(model, short)]
     calls: list[tuple[Any, Any]] = []  # of the last block: its input has a gradient, also after a frozen embedding
     hook = blocks[-1].register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
     with mimic_cuda(shape.autocast, shape.loss, shape.fast):
         with OnCuda(shape.autocast):
             model(**batch(shape, model.config.model_type))
         hook.remove()
-        compile_blocks(blocks, *calls[0], tracker, shape.autocast, shape.ddp_bucket_mib << 20)
-    return [_micro_batch(model, shape, tracker), *uncompiled]
+        compile_blocks(blocks, *calls[0], shape.autocast, shape.ddp_bucket_mib << 20)
+    return [_micro_batch(model, shape), *uncompiled]
 
 
 @contextmanager

@@ -86,12 +86,6 @@ class Tracker(TorchDispatchMode):
         self.live[key] = 0
         weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
 
-    def note(self, more_bytes: int) -> None:
-        """Count memory that is there for a moment and that no tensor shows."""
-        part, now = self.parts[-1], self.now_bytes + more_bytes
-        part.peak_bytes = max(part.peak_bytes, now)
-        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, now + self.gradient_bytes)
-
     def _see(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         key, size = storage._cdata, allocated_bytes(tensor)
@@ -99,8 +93,9 @@ class Tracker(TorchDispatchMode):
             return
         self.live[key] = size
         self.now_bytes += size
-        self.note(0)
         part = self.parts[-1]
+        part.peak_bytes = max(part.peak_bytes, self.now_bytes)
+        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, self.now_bytes + self.gradient_bytes)
         self._names[key] = part.phase, part.unit, self._made
         self._made += 1
         part.events.append((self._names[key], size))

@@ -14,7 +14,7 @@ from tools.submit.submissions import Submission, read_argument
 
 TINY: dict[str, Any] = {"gpu": "h200", "batch": 2, "length": 64}
 ONE, TWO = (Question("tiny", gpus, 1, **TINY, tokens=2 * gpus * 128) for gpus in (1, 2))
-with_adapters = partial(candidates, methods=ADAPTERS)
+with_adapters = partial(candidates, recipes=ADAPTERS)
 NODES, LONG = Question("tiny", 2, 2, **TINY, tokens=512), Question("tiny-llama", 2, 1, "h200", 4_112, 1, tokens=1)
 KINDS = {
     "baseline": (candidates, ONE, "one GPU"),
@@ -38,7 +38,7 @@ def printed(kind: str, folder: Path) -> tuple[Candidate, Submission]:
     way, question, strategy = KINDS[kind]
     # The last one has the smallest micro-batch, and checkpointing where there is any.
     *_, one = (one for one in way(question) if one.strategy == strategy)
-    (folder / f"{kind}.json").write_text(json.dumps(one.config))
+    (folder / f"{kind}.json").write_text(json.dumps(one.written))
     text = one.line.replace("planned.json", f"'{folder}/{kind}.json'")
     return one, read_argument(text, {})
 

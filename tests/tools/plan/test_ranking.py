@@ -56,7 +56,7 @@ def test_printed_line_asks_for_the_simulation_of_the_answer(model: str) -> None:
 
 def test_first_is_the_fastest_that_fits_and_the_others_say_why_not() -> None:
     ranked = rank(SEVEN)
-    full = [one for one in ranked if not one.method][1:]
+    full = [one for one in ranked if not one.recipe][1:]
     places = [one.prediction.verdict for one in full]
     assert places == sorted(places, key=["fits", "close", "does not fit"].index)
     fitting = [one.prediction.ranges["step_time_s"].expected for one in full if one.prediction.verdict == "fits"]
@@ -79,7 +79,7 @@ def test_adapters_fit_where_full_training_cannot_and_are_first_only_where_they_a
     assert weights_mib < sharded.prediction.ranges["peak_allocated_mib"].expected < weights_mib + 2_000
     assert sharded.line.endswith("METHOD=lora LORA_RANK=8 --gpus-per-node=8 further/lora/lora.slurm planned.json")
     only = rank(replace(small_nodes, method="lora"))
-    assert {one.method for one in only} == {"LoRA"} and only[0].prediction.verdict == "fits"
+    assert {one.recipe for one in only} == {"LoRA"} and only[0].prediction.verdict == "fits"
     assert {one.strategy for one in only} == {"LoRA ddp", "LoRA full_shard", "LoRA zero2", "LoRA zero3"}
     alone = rank(Question("llama-3.1-8b", 1, 1, "h100-80gb", batch=1, method="lora"))  # ZeRO-3 was said to take 2 GiB
     assert all(one.prediction.ranges["peak_allocated_mib"].expected > 2 * 8_030_261_248 / 2**20 for one in alone)
@@ -166,7 +166,7 @@ def test_8_bit_moments_take_six_bytes_less_for_each_parameter_and_are_first_only
     saved = exact.terms["optimizer"] - small.terms["optimizer"]
     assert saved == pytest.approx(6 * 124_439_808 / 2**20)
     assert ranked["one GPU, 8-bit", False].line.count("OPTIMIZER=adamw_torch_8bit") == 1
-    assert rank(GPT2)[0].method == ""
+    assert rank(GPT2)[0].recipe == ""
 
 
 def test_bf16_weights_take_eight_bytes_for_each_parameter_and_come_before_none_that_fits() -> None:
@@ -178,7 +178,7 @@ def test_bf16_weights_take_eight_bytes_for_each_parameter_and_come_before_none_t
             (2 + moments) * 124_439_808 / 2**20
         )
         assert "WEIGHTS=bf16" in one.line and shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
-    assert ranked[0].method == "", "small updates are lost"
+    assert ranked[0].recipe == "", "small updates are lost"
 
 
 def test_qlora_of_a_model_without_linear_layers_costs_its_row_with_the_jobs_reason(gpt2: list[Candidate]) -> None:
@@ -192,12 +192,12 @@ def test_qlora_of_a_model_without_linear_layers_costs_its_row_with_the_jobs_reas
 def test_packed_rows_are_proposed_with_their_line_where_the_ladder_trains_the_model() -> None:
     """The textbook's step was First, and nothing said that the project has a faster one."""
     ranked = rank(replace(GPT2, batch=2, packed=True, method="full"))
-    packed = next(one for one in ranked if one.method == RUNG)
-    assert packed.workload.packing and packed.line.endswith("further/speed-ladder/ladder.slurm")
+    packed = next(one for one in ranked if one.recipe == RUNG)
+    assert packed.workload.examples_per_row > 1 and packed.line.endswith("further/speed-ladder/ladder.slurm")
     speeds = [one.prediction.ranges["tokens_per_second"].expected for one in (packed, ranked[0])]
     text = said(GPT2, ranked)
     assert f"Packed rows: {packed.name}, {speeds[0] / speeds[1]:.1f} times First's tokens/s, of full rows." in text
-    assert "RUNG=12_documents sbatch --mem=" in text and ranked[0].method == ""
+    assert "RUNG=12_documents sbatch --mem=" in text and ranked[0].recipe == ""
     assert not list(candidates(replace(GPT2, gpu="t4"), (RUNG,))), "its kernels need bf16"
     refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), (RUNG,)))
     with pytest.raises(InputError, match="granite: the ladder's kernels would train another model"):
@@ -250,7 +250,7 @@ def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(
     file = tmp_path / "mine.json"
     offload = {"stage": 3, "reduce_bucket_size": 1_000_000, "offload_optimizer": {"device": "cpu"}}
     file.write_text(json.dumps({"zero_optimization": offload}))
-    question = replace(GPT2, gpus=4, config=str(file))
+    question = replace(GPT2, gpus=4, config_file=str(file))
     ranked = rank(question)
     assert "| mine.json " in answer.text(question, ranked), "however slow, among the ten rows"
     mine = next(one for one in ranked if one.strategy == "mine.json")
@@ -258,7 +258,7 @@ def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(
     assert mine.line.endswith(f"deepspeed-multi-gpu/deepspeed.slurm {file}")
     assert mine.prediction.sort_key[2] < shipped.prediction.sort_key[2]
     (ddp := tmp_path / "ddp.json").write_text('{"fsdp": false}')  # not taken for the shipped one
-    own = [one for n in (1, 2) for one in rank(replace(GPT2, gpus=n, config=str(ddp))) if one.strategy == ddp.name]
+    own = [one for n in (1, 2) for one in rank(replace(GPT2, gpus=n, config_file=str(ddp))) if one.strategy == ddp.name]
     assert len({(one.workload.strategy.world_size, one.checkpointing) for one in own}) == 4
     refused = {
         '{"zero_optimization": {"stage": 2, "overlap_com": true}}': "nothing reads .*overlap_com",

@@ -10,8 +10,9 @@ from tools.errors import InputError
 from tools.plan.candidates import Question
 from tools.plan.constants import load
 from tools.plan.gpus import FILE, GPUS, named
-from tools.plan.memory import cuda_context, peak_allocated
-from tools.plan.predict import Prediction, Range, first_choice
+from tools.plan.memory import before_training, cuda_context, peak_allocated
+from tools.plan.predict import Prediction, Range
+from tools.plan.ranking import first_choice
 from tools.plan.timing import other_work, traffic
 from tools.plan.workload import Strategy, Workload
 from tools.plan.workload_of import of_settings, shape_name
@@ -90,7 +91,7 @@ def test_whole_weights_before_the_training_are_counted_where_they_lie(
     """In the CPU memory of a node of four ranks, and on a GPU."""
     settings = SETTINGS | {"lora_rank": 8, "lora_dropout": 0, "lora_targets": ""} | own
     workload = of_settings(settings, config, 4, 1, script)
-    assert workload.before_training(10**9, own.get("method") == "qlora") == tuple(n * 10**9 for n in bytes_before)
+    assert before_training(workload, 10**9, own.get("method") == "qlora") == tuple(n * 10**9 for n in bytes_before)
 
 
 def test_copies_of_hybrid_shard_send_only_added_up_gradients_between_nodes() -> None:
@@ -109,7 +110,7 @@ def prediction(time_s: float, mib: float, reserve_mib: float = 0, method: str = 
     found = {name: Range(value, value, value) for name, value in ranges.items()}
     config = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}} if "offload" in method else {}
     workload = Workload(shape, Strategy(method.split("_")[0], 1, 1, True, config))
-    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, (0, 0), 0)
+    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, {}, 0)
 
 
 def test_memory_decides_between_times_that_a_measurement_cannot_tell_apart_only_where_it_is_tight() -> None:
@@ -135,7 +136,7 @@ def test_plain_training_is_first_unless_another_row_is_surely_faster_or_alone_fi
     assert first_choice([prediction(0.99, 9000), prediction(0.85, 5000, method="zero2_offload")]) == 0
     assert first_choice([prediction(2, 9000, method="zero3"), prediction(1, 81_000, method="none")]) == 0
     unmeasured, measured = prediction(0.85, 5000, method="zero2", adapter_rank=8), prediction(1, 5000, adapter_rank=8)
-    run = replace(measured.workload, strategy=replace(measured.workload.strategy, method="fsdp2"))
+    run = replace(measured.workload, strategy=replace(measured.workload.strategy, sharding="fsdp2"))
     assert first_choice([unmeasured, replace(measured, workload=run)]) == 1
 
 
