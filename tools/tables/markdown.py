@@ -65,6 +65,10 @@ class Grid:
     def label_columns(self) -> int:
         return self.definition.label_columns
 
+    def label(self, row: list[str]) -> str:
+        """A row's labels, as a cell is known by them and its column."""
+        return " / ".join(row[: self.label_columns])
+
     def marked_for(self, tiny: bool) -> Grid:
         """The table as tiny runs, or others, fill it, with the marks of what is read there."""
         marks = {ON_GPU: "" if tiny else BY_HAND, ON_LAPTOP: BY_HAND if tiny else ""}
