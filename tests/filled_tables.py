@@ -11,6 +11,7 @@ def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -
     """The figures of a README's table from the runs below `logs`, by row label (labels) and column."""
     (table,) = (table for table in blank_tables(exercise, tiny) if table.number == number)
     found: dict[str, dict[str, str]] = {}
-    for row, column, cell in tables.fill(table, [run for folder in logs for run in find_runs(folder)]).labelled():
+    filled = tables.fill(table, [run for folder in logs for run in find_runs(folder)])
+    for (row, column), cell in filled.cells.items():
         found.setdefault(row, {})[column] = cell.text
     return found

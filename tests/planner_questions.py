@@ -12,7 +12,7 @@ import time
 from tempfile import TemporaryDirectory
 
 from tests.launching import REPO
-from workshop.record.printable import markdown
+from tools.tables.markdown import markdown
 
 _LONG = {"4k": "--length 4096 --batch 4", "8k": "--length 8192 --batch 2", "32k": "--length 32768 --batch 1"}
 _NODES = "--fabric 50"

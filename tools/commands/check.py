@@ -198,15 +198,16 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
             raise InputError(f"{copy.path}:{line}: the row {' / '.join(row[:labels])!r} {problem}")
         written[key] = line, dict(zip(columns, row, strict=True))
     judged = []
-    for key, row, cells in zip(known, filled.table.rows, filled.cells, strict=True):
-        line, own = written.get(key, (copy.header_line, {}))
-        for cell, mark, column in zip(cells, row, filled.table.header, strict=True):
+    for key, row in zip(known, filled.table.rows, strict=True):
+        label, (line, own) = filled.table.label(row), written.get(key, (copy.header_line, {}))
+        for mark, column in zip(row, filled.table.header, strict=True):
+            cell = filled.cells.get((label, column))
             found = own.get(normalised(column), "")
             found = "" if found == mark else found  # a form's mark, not a participant's
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
             if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
-                place = copy.number, line, " / ".join(row[:labels]), column
+                place = copy.number, line, label, column
                 judged.append(Judgement(*place, *judge(found, cell, tolerance, runs), cell.text))
     return judged
 

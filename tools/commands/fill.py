@@ -99,8 +99,7 @@ def _where_read(tables: list[Grid]) -> str:
     """A folded list: each figure of the tables, with its file and key."""
     numbers = ", ".join(table.number for table in tables)
     lines = [f"<details><summary>Where each figure of Table {numbers} is read</summary>", ""]
-    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
-    asked = {figure.name: figure for figure, _ in cells}
+    asked = {figure.name: figure for table in tables for figure, _ in blank_cells(table).values()}
     lines += [f"- **{'; '.join(figure.titles)}**: {figure.definition}" for figure in asked.values()]
     return "\n".join([*lines, "", "</details>"])
 
@@ -109,7 +108,7 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
     """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
     yield ["table", "row", "column", "value", "unit", "text"]
     for table in filled:
-        for row, column, cell in table.labelled():
+        for (row, column), cell in table.cells.items():
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 

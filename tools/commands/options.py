@@ -10,8 +10,8 @@ from pathlib import Path
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
+from tools.tables.markdown import spreadsheet_text
 from workshop.record.exercises import REPO, find_exercise
-from workshop.record.printable import spreadsheet_text
 
 
 def above_0(text: str) -> float:

@@ -23,8 +23,8 @@ from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predi
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read_argument, read_list, shell_notes
+from tools.tables.markdown import markdown
 from workshop.record.exercises import REPO
-from workshop.record.printable import markdown
 from workshop.settings.model_file import SHAPES, base_name, short_name
 
 _REFERENCE = REPO / "logs" / "reference"

@@ -118,8 +118,8 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     if column not in columns:
         found = "no such table" if table is None else f"the columns {', '.join(columns)}"
         raise InputError(f"--table {number} --column {column!r}: {exercise} has {found}")
-    place = table.header.index(column)
-    cells = [row[place] for row in fill(table, runs).cells]
+    filled = fill(table, runs).cells
+    cells = [filled.get((table.label(row), column)) for row in table.rows]
     if not any(cell and cell.value is not None for cell in cells):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")

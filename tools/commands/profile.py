@@ -22,9 +22,10 @@ from tools.commands.options import single_run
 from tools.errors import LogError
 from tools.logs.run import Run
 from tools.logs.sources import summary
+from tools.tables.markdown import markdown
 from workshop.record.errors import read_plain
 from workshop.record.gpu_time import merged, shares
-from workshop.record.printable import markdown, one_line
+from workshop.record.printable import one_line
 
 _COSTLIEST = 5  # kernels of each run
 _NAME_WIDTH = 70

@@ -31,9 +31,9 @@ from pathlib import Path
 
 from tools.errors import InputError, NoRunsError
 from tools.logs.runs import find_runs
-from tools.tables.markdown import BLOCK_END, BLOCK_START, cells_named, section, tables_in
+from tools.tables.markdown import BLOCK_END, BLOCK_START, cells_named, markdown, section, tables_in
 from workshop.record.exercises import FURTHER, REPO
-from workshop.record.printable import counted, markdown
+from workshop.record.printable import counted
 
 _DOCUMENTS = ("README.md", "RESULTS.md", "START.md", "PLANNER.md")
 # Commands that only read and print: a README must not be able to start anything else.

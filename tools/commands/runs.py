@@ -23,8 +23,9 @@ from tools.logs.figures import OF_ONE_RUN, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
+from tools.tables.markdown import padded
 from workshop.record.exercises import REPO
-from workshop.record.printable import counted, one_line, padded
+from workshop.record.printable import counted, one_line
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")

@@ -9,7 +9,7 @@ compilation, padding and a CUDA graph change only the time.
 import argparse
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, pstdev
@@ -22,7 +22,7 @@ from tools.logs.figures import measure
 from tools.logs.run import Run
 from tools.logs.sources import summary
 from tools.tables.comparisons import RUNGS
-from workshop.record.printable import markdown
+from tools.tables.markdown import markdown
 
 THRESHOLDS = (50, 55, 60)  # % exact match
 _LABELS = {rung: label for label, rung in RUNGS.items()}
@@ -44,7 +44,7 @@ class Recipe:
 
     @cached_property
     def step_s(self) -> float:
-        return median(median(_times(run)[summary(run)["warmup_steps"] :]) for run in self.timed)
+        return median(median(run.steps.step_time_s[summary(run)["warmup_steps"] :]) for run in self.timed)
 
     @property
     def compilation_s(self) -> float:
@@ -190,13 +190,8 @@ def _is_peer(run: Run) -> bool:
     return (run.rung or "").startswith("peer_")
 
 
-@cache
-def _times(run: Run) -> list[float]:
-    return run.steps.step_time_s.tolist()
-
-
 def _start_s(run: Run) -> float:
     timed = datetime.strptime(summary(run)["timed_start"], "%Y/%m/%d %H:%M:%S.%f")
-    warmup_s = sum(_times(run)[: summary(run)["warmup_steps"]])
+    warmup_s = sum(run.steps.step_time_s[: summary(run)["warmup_steps"]])
     # The recorder's time is the machine's, run.json's is UTC: a zone is a number of quarters of an hour.
     return ((timed - run.start.replace(tzinfo=None)).total_seconds() - warmup_s) % 900

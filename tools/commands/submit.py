@@ -20,8 +20,9 @@ from tools.plan.submitted_lines import fits
 from tools.submit import local_runs, slurm, snapshot
 from tools.submit.submissions import Submission, exercise_files, known_settings, read_list, shell_notes
 from tools.submit.submitted import STATES, read_as_job, runs_of
+from tools.tables.markdown import markdown
 from workshop.record.exercises import REPO, find_exercise, repository_of
-from workshop.record.printable import counted, markdown
+from workshop.record.printable import counted
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 # Name programs that bash, the loader or Python run: they are never taken from a file.

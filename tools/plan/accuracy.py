@@ -19,7 +19,7 @@ from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
 from tools.plan.predict import Range
 from tools.plan.ranking import first_choice
-from workshop.record.printable import markdown
+from tools.tables.markdown import markdown
 from workshop.settings.model_file import model_file
 
 

@@ -15,7 +15,8 @@ from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
-from workshop.record.printable import counted, padded
+from tools.tables.markdown import padded
+from workshop.record.printable import counted
 from workshop.settings.model_file import model_file
 
 WIDTH = 100
@@ -30,7 +31,8 @@ _INEXACT |= dict.fromkeys(
 # Of tables with rows of one of these recipes.
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
-    (RUNG,): "rung 12: the speed ladder's packed rows, fused kernels and compiled blocks; logits of answers only.",
+    (RUNG,): "rung 12, 13: the speed ladder's packed rows, fused and compiled kernels, in 13 by one launch; logits of "
+    "answers only.",
     (PURE, PURE_8): "bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost; it learns less.",
     (EIGHT_BITS, PURE_8): "8-bit: Adam's moments in 8 bits, by torchao; not exact.",
 }

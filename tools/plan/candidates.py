@@ -33,8 +33,9 @@ ADAPTERS = ("LoRA", "QLoRA")  # by the LoRA exercise's script
 ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
 PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
-# The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only.
-RUNG, _RUNG_NAME = "rung 12", "12_documents"
+# The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only; alone also a graph.
+RUNG = "top rung"
+_ON_ONE_GPU, _ON_SEVERAL = "13_graph", "12_documents"
 # By recipe the configurations that it is ranked with, and its settings; "" trains all weights with exact moments.
 _SHARDED, _MOMENTS = ("", "ddp", "full_shard", "zero2", "zero3"), {"optimizer": "adamw_torch_8bit"}
 _RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -42,7 +43,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     EIGHT_BITS: (("", "ddp", "full_shard", "shard_grad_op"), _MOMENTS),
     PURE: (("", "ddp"), {"weights": "bf16"}),
     PURE_8: (("", "ddp"), {"weights": "bf16"} | _MOMENTS),
-    RUNG: (("", "full_shard", "zero2"), {"rung": _RUNG_NAME}),
+    RUNG: (("", "full_shard", "zero2"), {}),
 }
 # Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
@@ -69,7 +70,7 @@ class Question:
     method: str = ""  # full, lora or qlora; else all
     config_file: str = ""  # a file of one's own
     largest: bool = False  # the largest micro-batches that fit, not the fastest
-    packed: bool = False  # simulate rung 12 and weights in bf16, too, which takes longer
+    packed: bool = False  # simulate the top rung and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
 
     hardware = property(lambda self: named(self.gpu, self.node_gib))
@@ -270,14 +271,15 @@ def _candidate(
             config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:
         settings["gradient_checkpointing"] = True
+    rung = _ON_ONE_GPU if question.gpus == 1 else _ON_SEVERAL
     if recipe == RUNG:
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
-        settings["train_size"] = min(SQUAD_EXAMPLES, ceil(examples))
+        settings |= {"train_size": min(SQUAD_EXAMPLES, ceil(examples)), "rung": rung}
     if recipe:
         settings |= _RECIPES[recipe][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    given = launcher_settings(f"RUNG={_RUNG_NAME} {launcher}" if recipe == RUNG else launcher)
+    given = launcher_settings(f"RUNG={rung} {launcher}" if recipe == RUNG else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
@@ -288,7 +290,9 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    if recipe in (*ADAPTERS, RUNG):
+    if recipe == RUNG:
+        strategy = f"rung {rung.partition('_')[0]} {strategy}"
+    elif recipe in ADAPTERS:
         strategy = f"{recipe} {strategy}"
     elif recipe:
         strategy += f", {recipe}"

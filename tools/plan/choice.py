@@ -13,11 +13,10 @@ from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.forms import Checked, cell_at, how_close
-from tools.tables.markdown import Grid, is_blank, read_tables
+from tools.tables.forms import Checked, how_close
+from tools.tables.markdown import Grid, is_blank, markdown, read_tables
 from tools.tables.table import Table
 from workshop.record.exercises import REPO
-from workshop.record.printable import markdown
 
 FORM = REPO / "choose" / "form.md"
 
@@ -114,8 +113,10 @@ def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
     for copy in copies:
         definition, chosen = known[copy.number], {label: one.strip("` ") for label, one, *_ in copy.rows}
         expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
-        rows = [expected.get(label, _UNREAD) for label, *_ in definition.rows]
-        cells = [[row.get(title) for title in definition.header] for row in rows]  # labels and predictions have none
+        rows = {label: expected.get(label, _UNREAD) for label, *_ in definition.rows}
+        cells = {
+            (label, title): row[title] for label, row in rows.items() for title in definition.header if title in row
+        }
         notes, tolerance_percent = [], 0
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
             notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
@@ -157,7 +158,7 @@ def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:
         for choice, *written in table.copy.rows:
             for title, yours in zip(table.copy.header[1:], written, strict=True):
                 figure_title, predicted, unit = title.partition(", predicted")
-                cell = cell_at(table.filled, choice, figure_title + unit) if predicted else None
+                cell = table.filled.cells.get((choice, figure_title + unit)) if predicted else None
                 if cell and cell.value is not None and not is_blank(yours):
                     close = how_close(yours, cell)
                     yield f"prediction {choice}, {figure_title}: {yours}; measured {cell.text}: {close}"

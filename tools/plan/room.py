@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.tables.markdown import tables_in
+from tools.tables.markdown import markdown, tables_in
 from tools.tables.table import blank_tables, exercise_folder
 from workshop.record.exercises import REPO, exercises_with
-from workshop.record.printable import markdown
 
 _TIMETABLE = REPO / "instructor" / "README.md"
 Run = dict[str, Any]  # of `plan --format json`

@@ -21,8 +21,9 @@ from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
+from tools.tables.markdown import markdown
 from workshop.record.exercises import REPO, declared
-from workshop.record.printable import counted, markdown
+from workshop.record.printable import counted
 from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
 from workshop.settings.settings import Settings

@@ -58,6 +58,7 @@ class Workload:
     filled: float = 1  # share of the positions: less where rows are padded to the longest of their micro-batch only
     attention_share: float = 1  # time of the attention beside flex_attention's
     data_workers: bool = False  # other processes make the rows
+    cuda_graph: bool = False  # a call launches all kernels of a micro-batch, so the host decides nothing
     examples: int = 0
     epochs: int = 1
     max_steps: int = 0  # optimizer steps; 0: `epochs` times all examples
@@ -127,5 +128,5 @@ class Workload:
     @cached_property
     def key(self) -> str:
         """Equal for runs that do the same, whatever their length."""
-        own = (self.nodes, self.fabric_gb_per_s, self.filled, self.attention_share, self.data_workers)
+        own = (self.nodes, self.fabric_gb_per_s, self.filled, self.attention_share, self.data_workers, self.cuda_graph)
         return json.dumps([self.shape, vars(self.strategy), own], sort_keys=True)

@@ -140,6 +140,7 @@ def of_settings(
         filled=DYNAMIC_SHARE if settings.get("padding") == "dynamic" else 1,
         attention_share=_BESIDE_FLEX.get(kernel, 1),
         data_workers=bool(settings.get("data_workers")),
+        cuda_graph=bool(settings.get("cuda_graph")),
         examples=examples,
         epochs=settings.get("num_epochs") or 0,
         max_steps=settings.get("max_steps") or 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from tools.logs.run import NoneOf, Run, Where, meets
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
 from tools.tables.markdown import Grid
-from tools.tables.table import blank_cells
+from tools.tables.table import Place, blank_cells
 from workshop.record.printable import counted
 
 NOT_MEASURED = "not measured"
@@ -35,35 +35,29 @@ class Cell:
 
 @dataclass(frozen=True)
 class FilledTable:
-    """Attributes: cells: one entry per row, None where the README's own text stays; notes: on runs and logs;
-    tolerance_percent: what a figure that is read from it may differ at least.
+    """Attributes: cells: by the labels of row and column, none where the README's own text stays; notes: on runs and
+    logs; tolerance_percent: what a figure that is read from it may differ at least.
     """
 
     table: Grid
-    cells: list[list[Cell | None]]
+    cells: dict[Place, Cell]
     notes: list[str]
     tolerance_percent: float = 0
 
     @property
     def runs(self) -> list[Run]:
         """Those that its cells are about, each once, oldest first."""
-        found = dict.fromkeys(run for row in self.cells for cell in row if cell for run in cell.runs)
+        found = dict.fromkeys(run for cell in self.cells.values() for run in cell.runs)
         return sorted(found, key=lambda run: run.start)
-
-    def labelled(self) -> Iterator[tuple[str, str, Cell]]:
-        """The labels of the row and the column of each filled cell, and the cell."""
-        for row, cells in zip(self.table.rows, self.cells, strict=True):
-            label = " / ".join(row[: self.table.label_columns])
-            yield from ((label, name, cell) for name, cell in zip(self.table.header, cells, strict=True) if cell)
 
     def markdown(self) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs."""
         rows = []
-        for row, cells in zip(self.table.rows, self.cells, strict=True):
-            if self.table.tiny and not any(cell and cell.text != NOT_MEASURED for cell in cells):
-                continue
-            filled = zip(row, cells, strict=True)
-            rows.append([text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled])
+        for row in self.table.rows:
+            own = [self.cells.get((self.table.label(row), column)) for column in self.table.header]
+            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in own):
+                filled = zip(row, own, strict=True)
+                rows.append([text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled])
         return markdown.render(replace(self.table, rows=rows))
 
 
@@ -155,7 +149,7 @@ def fill(table: Grid, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
     own = [run for run in runs if run.record.exercise in table.definition.exercises]
     select = Selection(own)
-    cells = [[_cell(select, *cell) if cell else None for cell in row] for row in blank_cells(table)]
+    cells = {place: _cell(select, *asked) for place, asked in blank_cells(table).items()}
     places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
     if len(places) > 1:
         several = f"runs from several places: {', '.join(places)}"
@@ -191,8 +185,8 @@ def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) ->
     here = {table.path.parent.resolve().name for table in tables}
     about = {name for table in tables for name in table.definition.exercises}
     own = [run for run in runs if run.record.exercise in here] or [run for run in runs if run.record.exercise in about]
-    cells = (cell for table in tables for row in blank_cells(table) for cell in row if cell)
-    conditions = [*{str(where): where for _, where in cells}.values()]
+    asked = [one for table in tables for one in blank_cells(table).values()]
+    conditions = [*{str(where): where for _, where in asked}.values()]
     names = {name for where in conditions for name in where}
     facts = ({name: run.fact(name) for name in names} for run in own)
     counts = Counter(filter(None, (_why_in_no_cell(of_run, conditions) for of_run in facts)))

@@ -10,9 +10,8 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import Run
 from tools.tables.fill import Cell, FilledTable, fill
-from tools.tables.markdown import BY_HAND, Grid, is_blank, normalised, section, tables_in
+from tools.tables.markdown import BY_HAND, Grid, is_blank, markdown, normalised, section, tables_in
 from tools.tables.table import blank_tables, predictions
-from workshop.record.printable import markdown
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
@@ -107,7 +106,7 @@ def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], sho
     form = checked[0].filled.table
     asked = predictions(form.path.parent) if typed else {}  # the closing task's form has none
     own = {table.copy.number: table.filled for table in checked}
-    others = [table for table in blank_tables(form.path.parent, form.tiny) if table.number not in own] if asked else []
+    blank = {table.number: table for table in blank_tables(form.path.parent, form.tiny)} if asked else {}
     judgements = (one for table in checked for one in table.cells)
     unread = {(one.table, one.row, one.column) for one in judgements if one.verdict != RIGHT}
     for question, yours, *_ in typed:
@@ -117,9 +116,7 @@ def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], sho
         yield f"prediction {number}: {yours}"
         labels = asked.get(number, [])
         for at, (table, row, column) in enumerate(labels):
-            if table not in own:
-                own[table] = next(fill(other, runs) for other in others if other.number == table)
-            cell = cell_at(own[table], row, column)
+            cell = (own.get(table) or fill(blank[table], runs)).cells[row, column]
             hidden = (table, row, column) in unread and not show
             judged = not hidden and len(values) == len(labels) and any(map(str.isdigit, values[at]))
             verdict = f": {how_close(values[at], cell)}" if judged else ""
@@ -138,8 +135,3 @@ def how_close(yours: str, cell: Cell) -> str:
     if high <= low * (1 + _CLOSE_PERCENT / 100):
         return RIGHT
     return "within a factor of two" if high <= 2 * low else "off"
-
-
-def cell_at(filled: FilledTable, row: str, column: str) -> Cell | None:
-    """The cell at these labels."""
-    return next((cell for *labels, cell in filled.labelled() if labels == [row, column]), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from pathlib import Path
@@ -20,6 +20,9 @@ BY_HAND = "?"  # in a blank cell: the participant reads this figure
 ON_GPU, ON_LAPTOP = "? GPU", "? laptop"  # only there
 _BLANK = ("", BY_HAND, ON_GPU, ON_LAPTOP)
 TINY_LINE = "tiny model: these are not BLOOM's figures"  # above tables that tiny runs fill
+
+# A cell of a column of numbers: 1,020.5, 97 %, 1 to 4, 12.7 (30), or none.
+_NUMBER = re.compile(r"(?:[+-]?\d[\d,.]*(?: [%s]| to \d+)?(?: \(\d[\d,.]*\))?|-|not measured)?")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,10 @@ class Grid:
     @property
     def label_columns(self) -> int:
         return self.definition.label_columns
+
+    def label(self, row: list[str]) -> str:
+        """A row's labels, as a cell is known by them and its column."""
+        return " / ".join(row[: self.label_columns])
 
     def marked_for(self, tiny: bool) -> Grid:
         """The table as tiny runs, or others, fill it, with the marks of what is read there."""
@@ -192,3 +199,28 @@ def render(table: Grid) -> str:
 def cells_named(text: str) -> list[tuple[str, ...]]:
     """The labels of each cell in "TABLE | ROW; ROW | COLUMN"."""
     return list(product(*(part.split("; ") for part in text.split(" | "))))
+
+
+def spreadsheet_text(value: object) -> object:
+    """Return a csv cell: a leading quote before text that a spreadsheet would compute; numbers stay."""
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@")):
+        return value
+    return value if re.fullmatch(r"[+-][\d.,]+(?:[eE][+-]?\d+)?", value) else f"'{value}"
+
+
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown; columns of numbers stand on the right."""
+    rows = list(rows)
+    lines = [f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in (titles, *rows)]
+    columns = [any(column) and all(map(_NUMBER.fullmatch, column)) for column in zip(*rows, strict=True)]
+    marks = ("---:|" if numbers else "---|" for numbers in columns or [False] * len(titles))
+    return "\n".join([lines[0], f"|{''.join(marks)}", *lines[1:]])
+
+
+def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:
+    """The cells, filled up to the width of their column; `right`: columns whose text stands on the right."""
+    columns = []
+    for place, column in enumerate(zip(*rows, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if place in right else cell.ljust(width) for cell in column])
+    return [list(row) for row in zip(*columns, strict=True)]

@@ -21,12 +21,12 @@ from typing import Any
 from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Run, Where
-from tools.tables import markdown
 from tools.tables.comparisons import FIGURES
-from tools.tables.markdown import cells_named, is_blank, read_tables
+from tools.tables.markdown import Grid, cells_named, is_blank, read_tables
 from workshop.record.exercises import REPO, exercises_with, find_exercise
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
+Place = tuple[str, str]  # of a cell: its row's labels, its column
 
 # Settings that tiny.env changes: a tiny run meets every condition on them.
 SIZES = {
@@ -139,7 +139,7 @@ def config_and_batch(config: str, sizes: str) -> Where:
 # ---- read with their documents ----
 
 
-def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Grid]:
+def blank_tables(folder: Path, tiny: bool = False) -> list[Grid]:
     """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
 
     README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
@@ -161,7 +161,7 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[markdown.Grid]:
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
-def form_tables(folder: Path, tiny: bool) -> list[markdown.Grid]:
+def form_tables(folder: Path, tiny: bool) -> list[Grid]:
     """The tables that a participant fills in: the README's, or where it has none all."""
     every = blank_tables(folder, tiny)
     by_number = {table.number: table for table in every}
@@ -190,8 +190,8 @@ def tables_py(folder: Path) -> ModuleType:
     return module
 
 
-def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
-    """What every blank cell asks for; None for other cells."""
+def blank_cells(table: Grid) -> dict[Place, Asked]:
+    """What every blank cell asks for."""
     asked = table.definition
     # Runs on a rung are an exercise's runs made faster. A profiler, DeepSpeed's timers and other runs on the GPU make
     # steps slower. Weights in bf16 learn less. Such runs are in no table that does not ask for them.
@@ -203,15 +203,14 @@ def blank_cells(table: markdown.Grid) -> list[list[Asked | None]]:
     shared |= {"tiny": table.tiny}
     dropped = SIZES.difference(asked.compares) if table.tiny else ()
 
-    def cell(labels: list[str], column: str) -> Asked:
-        figure, where = asked.value(*labels, column)
-        return figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
-
-    count = asked.label_columns
-    return [
-        [cell(row[:count], column) if is_blank(text) else None for text, column in zip(row, table.header, strict=True)]
-        for row in table.rows
-    ]
+    found = {}
+    for row in table.rows:
+        for column, text in zip(table.header, row, strict=True):
+            if is_blank(text):
+                figure, where = asked.value(*row[: asked.label_columns], column)
+                conditions = {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
+                found[table.label(row), column] = figure, conditions
+    return found
 
 
 def exercise_folder(name: str) -> Path:
@@ -226,7 +225,7 @@ def exercise_folder(name: str) -> Path:
     raise InputError(f"{name} is no folder with a README.md; the exercises are: {names}")
 
 
-def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, markdown.Grid]:
+def table_definitions(tiny: bool = False, root: Path = REPO) -> dict[str, Grid]:
     """The blank table of each number."""
     every = (table for folder in exercises_with("tables.py", root) for table in blank_tables(folder, tiny))
     return {table.number: table for table in every}

@@ -197,7 +197,7 @@ def test_packed_rows_are_proposed_with_their_line_where_the_ladder_trains_the_mo
     speeds = [one.prediction.ranges["tokens_per_second"].expected for one in (packed, ranked[0])]
     text = said(GPT2, ranked)
     assert f"Packed rows: {packed.name}, {speeds[0] / speeds[1]:.1f} times First's tokens/s, of full rows." in text
-    assert "RUNG=12_documents sbatch --mem=" in text and ranked[0].recipe == ""
+    assert "RUNG=13_graph sbatch --mem=" in text and ranked[0].recipe == ""
     assert not list(candidates(replace(GPT2, gpu="t4"), (RUNG,))), "its kernels need bf16"
     refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), (RUNG,)))
     with pytest.raises(InputError, match="granite: the ladder's kernels would train another model"):

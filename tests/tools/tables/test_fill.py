@@ -12,8 +12,10 @@ def fill(logs):
     def fill(number: str) -> dict[str, list[str]]:
         filled = tables.fill(table_definitions()[number], find_runs(logs))
         fill.notes, fill.runs = filled.notes, [run.folder.name for run in filled.runs]
-        rows = zip(filled.table.rows, filled.cells, strict=True)
-        return {row[0]: [cell.text for cell in cells if cell] for row, cells in rows}
+        shown: dict[str, list[str]] = {}
+        for (row, _), cell in filled.cells.items():
+            shown.setdefault(row, []).append(cell.text)
+        return shown
 
     return fill
 

@@ -13,7 +13,7 @@ from tools.submit.submissions import Submission, read_list
 from tools.submit.submitted import read_as_job
 from tools.tables import markdown
 from tools.tables.fill import NOT_MEASURED, fill
-from tools.tables.forms import cell_at, questions
+from tools.tables.forms import questions
 from tools.tables.markdown import BY_HAND
 from tools.tables.table import blank_cells, blank_tables, form_tables, predictions, tables_py
 from workshop.record.exercises import exercises_with
@@ -26,7 +26,7 @@ def test_every_cell_of_the_documents_has_a_figure_and_every_table_of_tables_py_i
     tables = blank_tables(exercise)
     assert [table.number for table in tables] == [*tables_py(exercise).TABLES]
     for table in tables:
-        assert any(cell for row in blank_cells(table) for cell in row)
+        assert blank_cells(table)
 
 
 TABLE = "**Table 1** *Title*\n\n| Metric | Value |\n|---|---|\n| F1 (%) | |\n"
@@ -119,12 +119,12 @@ def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folde
     for table in form_tables(folder, tiny):
         filled = fill(next(one for one in blank_tables(folder, tiny) if one.number == table.number), runs)
         by_hand = [
-            (" / ".join(row[: table.label_columns]), column)
+            (table.label(row), column)
             for row in table.rows
             for mark, column in zip(row, table.header, strict=True)
             if mark == BY_HAND
         ]
-        found = {place: cell_at(filled, *place).text for place in by_hand}
+        found = {place: filled.cells[place].text for place in by_hand}
         assert not {NOT_MEASURED, "no GPU"} & {*found.values()}, found
 
 
@@ -137,7 +137,7 @@ def test_figures_beside_the_predictions_are_cells_of_the_exercise(folder: Path) 
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
     for number, row, column in (cell for cells in named.values() for cell in cells):
-        assert cell_at(fill(tables[number], []), row, column), (number, row, column)
+        assert (row, column) in fill(tables[number], []).cells, number
 
 
 @pytest.mark.parametrize("every_row", [[], ["--all"]], ids=["must-do rows", "every row"])
