@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question
-from tools.plan.constants import NOISE
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
@@ -101,7 +100,8 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
     elif first_s <= min(others_s):
         why = " and is the fastest"
     elif min([first, *others], key=lambda one: one.prediction.sort_key).prediction.tight:
-        why = f"; the fastest leaves less than 1 GiB, and of those within {100 * NOISE:.0f} % it needs the least"
+        percent = 100 * SAME_HOST_ERROR
+        why = f"; the fastest leaves less than 1 GiB, and of those within {percent:.0f} % it needs the least"
     else:
         why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
     rows = zip(others, others_s, strict=True)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from tools.errors import InputError
 from tools.plan import constants
 from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question, candidates, layouts
-from tools.plan.constants import NOISE
-from tools.plan.predict import Prediction, predict_from
+from tools.plan.predict import SAME_HOST_ERROR, Prediction, predict_from
 from tools.plan.simulate import Shape, is_known, steps
 from tools.plan.workload import Workload
 
@@ -84,7 +83,7 @@ def first_choice(options: Sequence[Prediction]) -> int:
         if slower <= 1 + _TIE:
             whole = one.workload.strategy.accumulation <= fastest.workload.strategy.accumulation
             return (whole or fastest.tight) and one.needed_mib <= fastest.needed_mib
-        return fastest.tight and slower <= 1 + NOISE and one.needed_mib * slower**2 <= fastest.needed_mib
+        return fastest.tight and slower <= 1 + SAME_HOST_ERROR and one.needed_mib * slower**2 <= fastest.needed_mib
 
     return options.index(min((one for one in pool if saves(one)), key=lambda one: one.sort_key[2]))
 
