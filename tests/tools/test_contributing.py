@@ -11,6 +11,7 @@ def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> N
     copy = tmp_path / "copy"
     for folder in ("tools", "workshop/record", "workshop/settings", "baseline"):
         shutil.copytree(REPO / folder, copy / folder)
+    shutil.copy(REPO / "workshop/__init__.py", copy / "workshop")  # else an installed workshop would be taken
     figures = (copy / "tools/logs/figures.py").read_text()
     new = '    Figure("warmup_steps", lambda run: sources.summary(run).get("warmup_steps"), "Warm-up steps"),'
     (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
