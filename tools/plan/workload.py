@@ -101,8 +101,10 @@ class Workload:
 
     @property
     def compiles(self) -> bool:
-        shape = self.shape
-        return bool(shape.get("compile")) or shape.get("attention") == "flex" or shape.get("loss") == "chunked"
+        """Whether torch.compile's processes work for a rank; torchao compiles its AdamW with 8-bit moments."""
+        shape, eight_bits = self.shape, self.strategy.moment_bytes < 2 * self.strategy.weight_bytes
+        kernels = shape.get("attention") == "flex" or shape.get("loss") == "chunked"
+        return bool(shape.get("compile")) or kernels or eight_bits
 
     @property
     def rows_per_step(self) -> int:
