@@ -77,7 +77,7 @@ TABLES = {
     "18": Table(RECIPES, BLOOM),
     "18c": Table(RECIPES, BLOOM),
     "18e": Table(RECIPES, BLOOM | runs(batch_size=64)),
-    "18f": Table(of_rows(of_model), runs(world_size=1, profiled=False)),
+    "18f": Table(of_rows(of_model), runs(world_size=1, profiled=False), compares=["model"]),
     "19": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
     "19b": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
     # DeepSpeed's own compilation, whatever the number of GPUs.
