@@ -30,13 +30,12 @@ from tools.commands.watch import look
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
-from tools.logs.runs import default_logs, find_runs, progress
+from tools.logs.runs import REFERENCE, default_logs, find_runs, progress
 from tools.plots import charts
 from workshop.record.errors import read_plain
 from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, printable
 
-REFERENCE = REPO / "logs" / "reference"
 _PARTS = REPO / "tools" / "page"
 _MARK = ".shardlab-page"  # in a folder that this module wrote, and may therefore replace
 _LAST_LINES = 25

@@ -13,7 +13,7 @@ from typing import Any
 from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
-from tools.logs.runs import find_runs
+from tools.logs.runs import REFERENCE, find_runs
 from tools.plan import accuracy, answer, choice, constants, measured, room, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
@@ -24,10 +24,8 @@ from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read_argument, read_list, shell_notes
 from tools.tables.markdown import markdown
-from workshop.record.exercises import REPO
 from workshop.settings.model_file import SHAPES, base_name, short_name
 
-_REFERENCE = REPO / "logs" / "reference"
 # Of the table of lines: title, figure, factor from the figure's unit, decimals.
 _COLUMNS = (
     ("allocated (MiB)", "peak_allocated_mib", 1, 0),
@@ -266,7 +264,7 @@ def _cards(arguments: argparse.Namespace) -> str:
 
 
 def _runs(folders: list[Path]) -> list[Run]:
-    return find_runs(*(folders or sorted(_REFERENCE.glob("*/"))))
+    return find_runs(*(folders or sorted(REFERENCE.glob("*/"))))
 
 
 def _check(arguments: argparse.Namespace) -> str:
@@ -276,7 +274,7 @@ def _check(arguments: argparse.Namespace) -> str:
         return accuracy.kept_table(arguments.against, _runs(arguments.logs))
     found = measured.cases(_runs(arguments.logs))
     if not found:
-        raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or _REFERENCE}: no run with measured GPU memory")
+        raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or REFERENCE}: no run with measured GPU memory")
     if arguments.output:
         accuracy.draw(found, arguments.output)
     tables = [accuracy.out_of_memory(found), accuracy.summary(found)]

@@ -16,6 +16,7 @@ from workshop.record.exercises import REPO
 from workshop.record.printable import one_line
 from workshop.record.schema import REQUIRED, STATES, MistypedError, RunRecord, typed
 
+REFERENCE = REPO / "logs" / "reference"  # a folder per machine
 _SEARCH_DEPTH = 3  # machine, experiment, run
 _NAME = re.compile(r"\w[\w.+-]*")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question
+from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNGS, Candidate, Question
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
 from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
@@ -30,7 +30,7 @@ _INEXACT |= dict.fromkeys(
 # Of tables with rows of one of these recipes.
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
-    (RUNG,): "rung 12, 13: the speed ladder's packed rows, fused and compiled kernels, in 13 by one launch; logits of "
+    RUNGS: "rung 12, 13: the speed ladder's packed rows, fused and compiled kernels, in 13 by one launch; logits of "
     "answers only.",
     (PURE, PURE_8): "bf16: weights, gradients and moments; updates below 0.4 % of a weight are lost; it learns less.",
     (EIGHT_BITS, PURE_8): "8-bit: Adam's moments in 8 bits, by torchao; not exact.",
@@ -121,7 +121,7 @@ def _sbatch(one: Candidate) -> str:
 
 def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
     """What the speed ladder's top rung gains over First, and its command; None where none of its rows fits."""
-    rows = [one for one in ranked if one.recipe == RUNG and one.verdict == "fits"]
+    rows = [one for one in ranked if one.recipe in RUNGS and one.verdict == "fits"]
     if not rows or ranked[0].trains == "adapters":
         return None
     best = min(rows, key=lambda one: one.prediction.sort_key)

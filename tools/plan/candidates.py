@@ -34,8 +34,7 @@ ADAPTER_RANK = 8
 EIGHT_BITS = "8-bit"  # Adam's moments, by torchao, which takes sharded weights, too
 PURE, PURE_8 = "bf16", "bf16, 8-bit"  # WEIGHTS=bf16, alone and with these moments
 # The top of the speed ladder: packed rows, fused kernels, compiled blocks, logits of answers only; alone also a graph.
-RUNG = "top rung"
-_ON_ONE_GPU, _ON_SEVERAL = "13_graph", "12_documents"
+RUNGS = ("rung 12", "rung 13")
 # By recipe the configurations that it is ranked with, and its settings; "" trains all weights with exact moments.
 _SHARDED, _MOMENTS = ("", "ddp", "full_shard", "zero2", "zero3"), {"optimizer": "adamw_torch_8bit"}
 _RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -43,7 +42,8 @@ _RECIPES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     EIGHT_BITS: (("", "ddp", "full_shard", "shard_grad_op"), _MOMENTS),
     PURE: (("", "ddp"), {"weights": "bf16"}),
     PURE_8: (("", "ddp"), {"weights": "bf16"} | _MOMENTS),
-    RUNG: (("", "full_shard", "zero2"), {}),
+    "rung 12": (("full_shard", "zero2"), {"rung": "12_documents"}),
+    "rung 13": (("",), {"rung": "13_graph"}),
 }
 # Rows per GPU without --tokens: multi-GPU ZeRO's weak scaling.
 ROWS_PER_GPU = 10_000
@@ -179,7 +179,7 @@ def candidates(question: Question, recipes: Sequence[str] = ("",)) -> Iterator[C
             rows, checkpointing, recipe = way
             if recipe and name not in _RECIPES[recipe][0]:
                 continue
-            if recipe == RUNG and (checkpointing or rows not in every[::2] or not _takes_rung(question, launcher)):
+            if recipe in RUNGS and (checkpointing or rows not in every[::2] or not _takes_rung(question, name)):
                 continue
             try:
                 accepted.append(_candidate(question, launcher, name, *way))
@@ -190,10 +190,9 @@ def candidates(question: Question, recipes: Sequence[str] = ("",)) -> Iterator[C
         yield from accepted
 
 
-def _takes_rung(question: Question, launcher: str) -> bool:
+def _takes_rung(question: Question, name: str) -> bool:
     """On one node; compiled blocks are not simulated with checkpointing or long rows, and take seconds each."""
-    alone = launcher.startswith("baseline/")
-    return question.nodes == 1 and question.length <= MEASURED_LENGTH and (question.gpus > 1 or alone)
+    return question.nodes == 1 and question.length <= MEASURED_LENGTH and (question.gpus > 1 or not name)
 
 
 def _configurations(question: Question) -> Iterator[tuple[str, str]]:
@@ -254,7 +253,7 @@ def _candidate(
     of_fsdp, own = launcher.startswith("fsdp/"), name == question.config_file != ""
     if recipe in ADAPTERS:
         launcher = "further/lora/lora.slurm"
-    elif recipe == RUNG:
+    elif recipe in RUNGS:
         launcher = f"further/speed-ladder/ladder{'_torchrun' if of_fsdp else '_deepspeed' if name else ''}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((REPO / launcher).parent / argument).resolve()
@@ -271,15 +270,14 @@ def _candidate(
             config["activation_checkpointing"] = config.get("activation_checkpointing") or True
     elif checkpointing:
         settings["gradient_checkpointing"] = True
-    rung = _ON_ONE_GPU if question.gpus == 1 else _ON_SEVERAL
-    if recipe == RUNG:
+    if recipe in RUNGS:
         examples = settings["train_size"] * EXAMPLES_PER_POSITION * question.length
-        settings |= {"train_size": min(SQUAD_EXAMPLES, ceil(examples)), "rung": rung}
+        settings["train_size"] = min(SQUAD_EXAMPLES, ceil(examples))
     if recipe:
         settings |= _RECIPES[recipe][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    given = launcher_settings(f"RUNG={rung} {launcher}" if recipe == RUNG else launcher)
+    given = launcher_settings(f"RUNG={settings['rung']} {launcher}" if recipe in RUNGS else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
@@ -290,9 +288,7 @@ def _candidate(
     workload = replace(workload, fabric_gb_per_s=question.fabric_gb_per_s)
     # With its ending a file of one's own is not taken for the shipped one of its name.
     strategy = path.name if own else name or "one GPU"
-    if recipe == RUNG:
-        strategy = f"rung {rung.partition('_')[0]} {strategy}"
-    elif recipe in ADAPTERS:
+    if recipe in (*ADAPTERS, *RUNGS):
         strategy = f"{recipe} {strategy}"
     elif recipe:
         strategy += f", {recipe}"

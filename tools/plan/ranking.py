@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from tools.errors import InputError
 from tools.plan import constants
-from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNG, Candidate, Question, candidates, layouts
+from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNGS, Candidate, Question, candidates, layouts
 from tools.plan.predict import SAME_HOST_ERROR, Prediction, predict_from
 from tools.plan.simulate import Shape, is_known, steps
 from tools.plan.workload import Workload
 
 KEPT_LENGTHS = (512, 2048, 4096)  # of rows; questions about shipped models are answered without a simulation
-_SLOW = (RUNG, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
+_SLOW = (*RUNGS, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
 _TIE = 0.03  # a difference between predicted times that says nothing
 
 
@@ -106,5 +106,5 @@ def shapes_to_keep(model: str) -> list[Shape]:
             continue
         found += [*candidates(question), *candidates(question, ADAPTERS)]
     one, two = (Question(model, gpus, 1, "h200") for gpus in (1, 2))
-    found += [*candidates(one, (RUNG,)), *candidates(two, (RUNG,)), *candidates(one, (PURE,))]
+    found += [*candidates(one, (*RUNGS, PURE)), *candidates(two, RUNGS)]
     return [candidate.workload.shape for candidate in found]

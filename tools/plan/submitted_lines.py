@@ -13,7 +13,7 @@ from itertools import chain
 from operator import mul
 
 from tools.errors import InputError
-from tools.logs.runs import find_runs
+from tools.logs.runs import REFERENCE, find_runs
 from tools.plan.gpus import Gpu
 from tools.plan.predict import Prediction, predict
 from tools.plan.simulate import Shape, steps
@@ -22,7 +22,7 @@ from tools.plan.workload_of import SCRIPTS, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
 from tools.tables.markdown import markdown
-from workshop.record.exercises import REPO, declared
+from workshop.record.exercises import declared
 from workshop.record.printable import counted
 from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
@@ -93,7 +93,9 @@ def fits(lines: Sequence[Submission], gpu: Gpu) -> list[tuple[str, bool]]:
             text = f"{one.verdict}: needs {one.needed_mib:,.0f} of {gpu.memory_mib:,} MiB, "
             text += f"{one.least_cpu_gib:,.0f} GiB of CPU memory of {gpu.node_gib:,.0f}, "
             text += f"about {one.ranges['total_runtime_s'].expected / 60:.1f} min"
-        found.append((text, one.verdict != "does not fit") if one else (f"not planned: {why}", True))
+            found.append((text, one.verdict != "does not fit"))
+        else:
+            found.append((f"not planned: {why}", True))
     return found
 
 
@@ -151,7 +153,7 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
 @cache
 def _measured_s(exercise: str, launcher: str) -> float | None:
     """Median time (s) of the completed reference runs of a launcher, or None without such a run."""
-    runs = find_runs(*sorted((REPO / "logs/reference").glob("*/")), experiment=exercise)
+    runs = find_runs(*sorted(REFERENCE.glob("*/")), experiment=exercise)
     times_s = [
         run.runtime_s
         for run in runs

@@ -97,7 +97,7 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_bytes"] = count("bytes", "other", places=("blocks",)) / bandwidth
-        found["compiled_blocks"] = 0 if workload.cuda_graph else step["blocks"] * accumulation
+        found["compiled_blocks"] = step["blocks"] * accumulation
     if shape.get("float8", "none") != "none":
         in_8_bits = count("flops", "matrix product", places=("blocks",))
         found["float8_products"] = seconds(in_8_bits, "fp8")
@@ -107,8 +107,8 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     kind = "fp32_products" if precision == "fp32" else "half_products"
     found[kind] = found.get(kind, 0) + seconds(whole, precision)
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
-    launches = count("launches", *products, "attention", "other", "dequantize", places=alone)
-    return found | {"launches": accumulation if workload.cuda_graph else launches}
+    found["launches"] = count("launches", *products, "attention", "other", "dequantize", places=alone)
+    return found | ({"launches": accumulation, "compiled_blocks": 0} if workload.cuda_graph else {})
 
 
 def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:

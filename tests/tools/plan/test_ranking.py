@@ -14,7 +14,7 @@ from tools.__main__ import main
 from tools.errors import InputError
 from tools.logs.runs import find_runs
 from tools.plan import answer, simulate
-from tools.plan.candidates import ADAPTERS, RUNG, Candidate, Question, candidates, layouts
+from tools.plan.candidates import ADAPTERS, RUNGS, Candidate, Question, candidates, layouts
 from tools.plan.gpus import GPUS
 from tools.plan.measured import measured_of
 from tools.plan.predict import Range, predict
@@ -50,7 +50,7 @@ def said(question: Question, ranked: list[Candidate]) -> str:
 def test_printed_line_asks_for_the_simulation_of_the_answer(model: str) -> None:
     """LoRA's lines were simulated again."""
     question = Question(model, 1, 1, "h200", batch=1)
-    for one in (*candidates(question), *candidates(question, ADAPTERS), *candidates(question, (RUNG,))):
+    for one in (*candidates(question), *candidates(question, ADAPTERS), *candidates(question, RUNGS)):
         assert shapes_of([read_argument(one.line, {})]) == [one.workload.shape]
 
 
@@ -192,14 +192,14 @@ def test_qlora_of_a_model_without_linear_layers_costs_its_row_with_the_jobs_reas
 def test_packed_rows_are_proposed_with_their_line_where_the_ladder_trains_the_model() -> None:
     """The textbook's step was First, and nothing said that the project has a faster one."""
     ranked = rank(replace(GPT2, batch=2, packed=True, method="full"))
-    packed = next(one for one in ranked if one.recipe == RUNG)
+    packed = next(one for one in ranked if one.recipe in RUNGS)
     assert packed.workload.examples_per_row > 1 and packed.line.endswith("further/speed-ladder/ladder.slurm")
     speeds = [one.prediction.ranges["tokens_per_second"].expected for one in (packed, ranked[0])]
     text = said(GPT2, ranked)
     assert f"Packed rows: {packed.name}, {speeds[0] / speeds[1]:.1f} times First's tokens/s, of full rows." in text
     assert "RUNG=13_graph sbatch --mem=" in text and ranked[0].recipe == ""
-    assert not list(candidates(replace(GPT2, gpu="t4"), (RUNG,))), "its kernels need bf16"
-    refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), (RUNG,)))
+    assert not list(candidates(replace(GPT2, gpu="t4"), RUNGS)), "its kernels need bf16"
+    refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), RUNGS))
     with pytest.raises(InputError, match="granite: the ladder's kernels would train another model"):
         simulate.step_of(refused.workload.shape)
 
