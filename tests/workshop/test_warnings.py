@@ -1,7 +1,7 @@
 """Deprecations that nobody who trains can mend are not shown; any other warning is."""
 
 from tests.launching import run
-from workshop.launch.__main__ import comforts
+from workshop.launch.checks import comforts
 
 # Made as Transformers 5.23, DeepSpeed on PyTorch 2.13 and 2.14, and another library make them.
 WARNINGS = """

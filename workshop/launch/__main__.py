@@ -3,6 +3,7 @@
 A mistake is one line and exit code 1, before there is a run folder.
 """
 
+import json
 import os
 import re
 import shlex
@@ -12,17 +13,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workshop.launch.checks import check_all, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line, output_of
-from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 from workshop.settings.settings import has_gpu
 
 # Paths: also globs, and slices after a colon.
 PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")
+
+
+def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
+    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
+    if arguments and not launcher.reads(len(arguments)):
+        raise InputError(
+            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
+            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
+        )
+
+
+def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
+    asked = options.get("MODEL_NAME", "tiny")
+    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
+        raise InputError(
+            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
+            "`unset MODEL_NAME` or leave the argument out"
+        )
 
 
 def launcher_name(environ: Mapping[str, str]) -> str:
@@ -164,24 +182,6 @@ def _gpus(visible: str) -> int:
     return min(filter(None, (present, named)), default=0)
 
 
-def comforts(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
-    from workshop.data.hub import is_offline
-
-    # Without network the hub's library would retry for minutes; offline it reads its cache.
-    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
-    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
-
-
-def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
-    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
-    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
-        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
-    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
-        sys.exit(1)
-
-
 def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Return lines of bash that make one environment of another."""
     lines = []
@@ -199,15 +199,15 @@ def main() -> None:
     environ |= world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
     environ |= share_of_node(environ)
-    # From here on this process has the job's environment: huggingface_hub reads it when it is imported.
-    os.environ.clear()
-    os.environ.update(environ)
-    found = check_all(environ)
-    environ |= comforts(environ)
+    # Checked by a process with the job's environment: huggingface_hub reads it when it is imported.
+    check = [sys.executable, "-m", "workshop.launch.checks"]
+    checked = subprocess.run(check, env=environ, stdout=subprocess.PIPE, text=True)
+    if checked.returncode:
+        sys.exit(1)
+    environ |= json.loads(checked.stdout)
     # Transformers would print that W&B is offline, even if it is not used; offline is the default.
     if environ.get("WANDB_MODE") == "offline":
         del environ["WANDB_MODE"]
-    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
     print(as_bash(before, environ))
 
 

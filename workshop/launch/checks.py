@@ -1,9 +1,13 @@
-"""Check a job without torch: this Python has the training's packages, no variable of the shell is a misspelt setting,
-and the training accepts the exercise's settings and its configuration file.
+"""`python -m workshop.launch.checks`: check a job's environment without torch, and print what is still to be exported.
+
+This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
+exercise's settings and its configuration file. Then DeepSpeed's operators are compiled.
 """
 
+import json
+import os
 import re
-import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,34 +16,16 @@ from pathlib import Path
 
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
-from workshop.record.exercises import Launcher, Start, declared
+from workshop.record.exercises import Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import exported
 from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
-
-
-def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
-    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
-    if arguments and not launcher.reads(len(arguments)):
-        raise InputError(
-            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
-            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
-        )
-
-
-def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
-    asked = options.get("MODEL_NAME", "tiny")
-    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
-        raise InputError(
-            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
-            "`unset MODEL_NAME` or leave the argument out"
-        )
 
 
 def check_world(environ: Mapping[str, str]) -> None:
@@ -128,3 +114,32 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     warn_without_reporter(environ)
     warn_if_changed(environ)
     return found
+
+
+def comforts(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+    from workshop.data.hub import is_offline  # a package that may be missing
+
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
+    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def main() -> None:
+    configuration = check_all(os.environ)
+    print(json.dumps(comforts(os.environ)))
+    if configuration and configuration.is_deepspeed:
+        compile_operators(operators_of(configuration.content), os.environ)
+
+
+if __name__ == "__main__":
+    main()
