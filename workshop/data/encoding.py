@@ -95,8 +95,8 @@ def encode_prompts(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
     prompts = [(example["id"], _prompt(example), False) for example in examples]
-    found = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
-    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
+    cut = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
+    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in cut]
 
 
 def _text(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:

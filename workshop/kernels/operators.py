@@ -56,7 +56,7 @@ def folder() -> Path:
     versions = "-".join(f"{package}{importlib.metadata.version(package)}" for package in ("torch", "deepspeed"))
     features = re.search(r"^(?:flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     processor = f"{platform.machine()} {features[1] if features else ''} {platform.libc_ver()}".encode()
-    gpu = torch.cuda.get_device_capability(int(os.environ.get("LOCAL_RANK", "0"))) if torch.cuda.is_available() else ()
+    gpu = torch.cuda.get_device_capability() if torch.cuda.is_available() else ()
     name = f"py{sys.version_info.major}.{sys.version_info.minor}-{versions}-{'sm{}{}'.format(*gpu) if gpu else 'cpu'}"
     name = f"{name}-{hashlib.sha256(processor).hexdigest()[:8]}"
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or place).absolute() / name

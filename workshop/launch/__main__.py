@@ -86,25 +86,25 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     name, arguments = launcher_name(environ), shlex.split(environ["LAUNCHER_ARGUMENTS"])
     launcher = declared(Path.cwd()).launcher(name)
     check_arguments(launcher, name, arguments)
-    found = dict[str, str]()
+    variables = dict[str, str]()
     if launcher.array and not arguments and environ.get("SLURM_ARRAY_TASK_ID"):
-        found, arguments = array_line(launcher, environ)
+        variables, arguments = array_line(launcher, environ)
     options = launcher.settings_among(arguments)
     check_model(environ, options)
-    found |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
+    variables |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
     repo, modules = Path(environ["REPO"]), declared(Path.cwd()).modules
-    found["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
+    variables["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
     folder = Path(environ.get("SLURM_SUBMIT_DIR") or environ["OLDPWD"])
     for path in PATHS:
-        if text := found.get(path) or environ.get(path):
-            found[path] = whole_path(text, folder, may_be_new=path == "LOG_DIR")
+        if text := variables.get(path) or environ.get(path):
+            variables[path] = whole_path(text, folder, may_be_new=path == "LOG_DIR")
     config = launcher.config_of(arguments, environ)
     # A snapshot has a copy of a configuration that was named from the repository on.
     config = whole_path(config, repo if (repo / "snapshot.json").is_file() else folder) if config else ""
     if config and not Path(config).is_file():
         files = " ".join(sorted(map(str, [*Path().glob("*.json"), *Path().glob("*_configs/*.json")])))
         raise InputError(f"configuration '{config}': no such file; expected one of: {files}")
-    return found | {"CONFIG": os.path.realpath(config) if config else ""}
+    return variables | {"CONFIG": os.path.realpath(config) if config else ""}
 
 
 def world(environ: Mapping[str, str]) -> dict[str, str]:
@@ -156,15 +156,15 @@ def share_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     most = _gpus(given or "")
     if most and here > most:
         of = f" in CUDA_VISIBLE_DEVICES={given}" if given else ""
-        found = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
-        raise InputError(f"{found}; expected at most {most} in all")
+        more = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
+        raise InputError(f"{more}; expected at most {most} in all")
     processors = int(environ.get("SLURM_CPUS_ON_NODE") or len(os.sched_getaffinity(0)))
     # torchrun would give a process one thread, DeepSpeed all.
-    found = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}
+    variables = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}
     if not job:  # SLURM limits the job itself
         visible = map(str, range(100)) if given is None else given.split(",")
-        found["CUDA_VISIBLE_DEVICES"] = ",".join([*visible][:here])
-    return found
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join([*visible][:here])
+    return variables
 
 
 def _gpus(visible: str) -> int:

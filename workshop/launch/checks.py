@@ -39,8 +39,8 @@ def check_world(environ: Mapping[str, str]) -> None:
         raise InputError(f"{alone}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
     if nodes > (launcher.most_nodes or nodes):
         several = [name for name, other in exercise.launchers.items() if not other.most_nodes and not other.most_gpus]
-        found = f"{start.launcher} trains on one node, but this job has {nodes}"
-        raise InputError(f"{found}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
+        text = f"{start.launcher} trains on one node, but this job has {nodes}"
+        raise InputError(f"{text}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> Configuration | None:
@@ -54,13 +54,13 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-    if not (found := check_configuration(settings, Start.of(shell))):
+    if not (configuration := check_configuration(settings)):
         return None
-    if found.needs_gpu and not has_gpu(shell):
-        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
-    for note in found.notes:
+    if configuration.needs_gpu and not has_gpu(shell):
+        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {configuration.needs_gpu}")
+    for note in configuration.notes:
         print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
-    return found
+    return configuration
 
 
 def check_output(shell: Mapping[str, str]) -> None:
@@ -68,10 +68,10 @@ def check_output(shell: Mapping[str, str]) -> None:
     output = Path(shell["OUTPUT_DIR"])
     again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
     resumes = again or is_of(shell.get("RESUME_FROM", ""), output)
-    if output.is_absolute() and not resumes and (found := checkpoints(output)):
+    if output.is_absolute() and not resumes and (others := checkpoints(output)):
         raise InputError(
-            f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
-            f"RESUME_FROM={found[0]} to go on from it"
+            f"OUTPUT_DIR='{output}': {others[0].name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={others[0]} to go on from it"
         )
 
 
@@ -109,11 +109,11 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     check_shell(environ)
     check_world(environ)
-    found = check_settings(environ)
+    configuration = check_settings(environ)
     check_output(environ)
     warn_without_reporter(environ)
     warn_if_changed(environ)
-    return found
+    return configuration
 
 
 def comforts(environ: Mapping[str, str]) -> dict[str, str]:

@@ -128,8 +128,8 @@ class StepEvidence:
     def add(self, **sharding: Any) -> None:
         """Add facts that are known after a step to run.json's `sharding`."""
         if self.writes:
-            found = read_run_record(self.settings.run_dir)["sharding"]
-            update_run_record(self.settings.run_dir, sharding=found | sharding)
+            known = read_run_record(self.settings.run_dir)["sharding"]
+            update_run_record(self.settings.run_dir, sharding=known | sharding)
 
     def record(self, loss: float) -> None:
         """Record the step with its loss over all ranks."""

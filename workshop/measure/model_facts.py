@@ -1,7 +1,6 @@
 """Facts of the run for run.json, known once the Trainer has the model and all ranks are connected."""
 
 import math
-import os
 import platform
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -66,7 +65,7 @@ def record_facts(settings: Settings, data: Data, model: torch.nn.Module, rows: i
         "device": "cuda" if gpu else "cpu",
         "gpu_names": [name for name in gpu_names if name],
         "cpu_threads": torch.get_num_threads(),
-        "emulated_nodes": len(hosts) < int(os.environ.get("NNODES", "1")),
+        "emulated_nodes": len(hosts) < settings.start.nodes,
         "train_examples": len(data.train),  # packed, they are fewer rows
         "eval_examples": len(data.evaluation),
         "steps_per_epoch": math.ceil(rows / (settings.batch_size * dp_size * settings.grad_acc)),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from workshop.data.load import Data, note
+from workshop.data.load import Data
 from workshop.measure.model_facts import RunRecorder
 from workshop.private_names import end_process
 from workshop.record import run_record
@@ -75,7 +75,7 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
     """Return what measures and saves, as one callback; give it the model before the Trainer wraps it."""
     for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
         if 0 < len(examples) < (size := getattr(settings, name.lower())):
-            note(f"{name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
+            settings.note(f"note: {name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     parts = [RunRecorder(settings, data), ShardingRecorder(settings, model), recorder, watch(settings)]
     if settings.profile:

@@ -1,6 +1,5 @@
 """Read env_vars.sh and similar files: the names that a file exports, and the values that bash gives them."""
 
-import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -13,13 +12,13 @@ _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 
 def assignments(path: Path) -> list[tuple[str, int, bool]]:
     """Return each assigned name, its line from 1, and whether it is exported; [] without a file."""
-    found = []
+    assigned = []
     for number, text in enumerate(utf8_lines(path) if path.is_file() else [], start=1):
         code = text.partition(" #")[0].strip()
         exported = code.startswith("export ")
         names = [match for match in _ASSIGNED.finditer(code) if exported or match.start() == 0]
-        found += [(match[1], number, exported) for match in names]
-    return found
+        assigned += [(match[1], number, exported) for match in names]
+    return assigned
 
 
 def exported(path: Path) -> set[str]:
@@ -28,15 +27,14 @@ def exported(path: Path) -> set[str]:
 
 
 def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment after bash has sourced a file with only PATH, HOME and `variables` set.
+    """Return the environment after bash has sourced a file with only `variables` set.
 
     Raises:
         InputError: bash cannot read it.
     """
-    before = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(path.resolve())]
     answer = subprocess.run(
-        command, cwd=path.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
+        command, cwd=path.parent, env=dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
         *_, last = ["", *answer.stderr.strip().splitlines()]

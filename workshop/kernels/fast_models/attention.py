@@ -119,8 +119,8 @@ class ShortDocuments:
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         attend = torch.ops.shardlab.documents_attention  # of documents.py, which use_attention imports
-        found, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
-        return found.transpose(1, 2)
+        out, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
+        return out.transpose(1, 2)
 
 
 WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
@@ -167,8 +167,8 @@ def _packed_flex(
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
-    found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
-    return found.transpose(1, 2).contiguous(), None
+    out = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
+    return out.transpose(1, 2).contiguous(), None
 
 
 def _packed_documents(
@@ -185,8 +185,8 @@ def _packed_documents(
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     attend = torch.ops.shardlab.documents_attention
-    found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
-    return found, None
+    out, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
+    return out, None
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:

@@ -56,7 +56,7 @@ def _forward(
     query = _rows_of(queries + row * q_row + head * q_head, block * tile, length, q_token, size, tile)
     top = tl.full([tile], -1.0e30, tl.float32)
     total = tl.zeros([tile], tl.float32)
-    found = tl.zeros([tile, size], tl.float32)
+    weighted = tl.zeros([tile, size], tl.float32)
     first = tl.load(bounds + row * bounds_row + block * tile)
     for begin in range(first // tile * tile, block * tile + 1, tile):
         at_k = begin + tl.arange(0, tile)
@@ -69,11 +69,11 @@ def _forward(
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(weight, 1)
         value = _rows_of(values, begin, length, v_token, size, tile)
-        found = found * shrink[:, None] + _product(weight.to(value.dtype), value)
+        weighted = weighted * shrink[:, None] + _product(weight.to(value.dtype), value)
         top = higher
     inside = at_q < length
     place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
-    tl.store(outs + place, (found / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
+    tl.store(outs + place, (weighted / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
     tl.store(log_sums + (row * heads + head) * length + at_q, top + tl.log2(total), mask=inside)
 
 
@@ -249,8 +249,8 @@ def _save(ctx, inputs, output):
 
 def _gradients(ctx, d_out, _):
     query, key, value, bounds, slopes, out, log_sum = ctx.saved_tensors
-    found = _backward(d_out, query, key, value, out, log_sum, bounds, slopes, ctx.scale)
-    return *(of.transpose(1, 2) for of in found), None, None, None
+    gradients = _backward(d_out, query, key, value, out, log_sum, bounds, slopes, ctx.scale)
+    return *(of.transpose(1, 2) for of in gradients), None, None, None
 
 
 attend.register_autograd(_gradients, setup_context=_save)

@@ -138,13 +138,13 @@ class PackedDecoder(Packed):
     def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         """Last hidden states, [rows, length, hidden size]."""
         mask = self.mask(documents, input_ids.shape[1], input_ids.device) if self.mask else None
-        found = self.base_model(
+        output = self.base_model(
             inputs_embeds=self.get_input_embeddings()(input_ids),
             attention_mask=mask,
             position_ids=None if documents is None else kernels.position_ids(documents),
             use_cache=False,
         )
-        return found.last_hidden_state
+        return output.last_hidden_state
 
 
 @cache
