@@ -11,11 +11,10 @@ import torch
 import torch.distributed as dist
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError, safe_open
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from workshop.private_names import changes_its_input
+from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
 from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files

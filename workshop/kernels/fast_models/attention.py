@@ -20,12 +20,13 @@ from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
+FLEX_BLOCK = 128  # tokens of a block of flex_attention's mask, its default
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -138,9 +139,9 @@ def bounds(documents: torch.Tensor | None, length: int, device: torch.device) ->
     """
     if documents is None:
         documents = torch.zeros(1, length, dtype=torch.int32, device=device)
-    place = torch.arange(length, device=device)
+    position = torch.arange(length, device=device)
     last = documents != functional.pad(documents[:, 1:], (0, 1), value=-1)
-    ends = (place + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
+    ends = (position + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
     return torch.stack([starts(documents), ends]).int().unsqueeze(2).contiguous()
 
 
@@ -210,7 +211,7 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
     if documents is None:
         documents = torch.ones(1, length, dtype=torch.int32, device=device)
     documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
-    size = _DEFAULT_SPARSE_BLOCK_SIZE
+    size = FLEX_BLOCK
     rows, blocks = len(documents), -(-length // size)
     beyond, nowhere = torch.iinfo(torch.int32).max - 1, torch.iinfo(torch.int32).max
     rising = documents.masked_fill(documents == 0, beyond)
