@@ -148,7 +148,7 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
 
 
 def test_classes_of_another_model_are_refused_before_its_blocks_are_sharded() -> None:
-    """By accelerate; classes that are not the blocks are refused once they are seen (training/sharding.py)."""
+    """By accelerate; classes that are not the blocks are refused once they are seen (measure/run_facts.py)."""
     model = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=8, n_head=1, n_layer=1, vocab_size=8))
     names = json.loads(FILES[OTHER_MODEL].read_text())["transformer_layer_cls_to_wrap"]
     wrap = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": names}
