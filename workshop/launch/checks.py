@@ -116,13 +116,16 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
     return configuration
 
 
-def comforts(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
+def for_libraries(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return libraries' variables: against waiting in vain and lines that nobody needs, and W&B's project."""
     from workshop.data.hub import is_offline  # a package that may be missing
 
     # Without network the hub's library would retry for minutes; offline it reads its cache.
-    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
-    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
+    return {
+        "TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5",
+        "HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ))),
+        "WANDB_PROJECT": environ.get("WANDB_PROJECT") or environ["EXPERIMENT_NAME"],
+    }
 
 
 def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -136,7 +139,7 @@ def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
 
 def main() -> None:
     configuration = check_all(os.environ)
-    print(json.dumps(comforts(os.environ)))
+    print(json.dumps(for_libraries(os.environ)))
     if configuration and configuration.is_deepspeed:
         compile_operators(operators_of(configuration.content), os.environ)
 
