@@ -127,7 +127,10 @@ def check_configuration(settings: Settings) -> Configuration | None:
         has_array = any(launcher.array for launcher in exercise.launchers.values())
         array = ", or a job array, whose tasks are lines of submit.txt" if has_array else ""
         raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
-    if configuration := configuration_of(settings):
+    configuration = configuration_of(settings)
+    if settings.timers and not (configuration and configuration.is_deepspeed and exercise.trainer):
+        raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+    if configuration:
         if settings.weights == "bf16" and (configuration.is_deepspeed or configuration.is_fsdp):
             expected = "expected DDP, or one GPU alone"
             raise InputError(f"WEIGHTS=bf16: {settings.config} keeps fp32 weights beside; {expected}")

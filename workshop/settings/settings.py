@@ -208,8 +208,6 @@ class Settings:
         if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
             few = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
             raise InputError(f"{few}; expected at most that")
-        if self.timers and not self.config:
-            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
 
     def check_start(self) -> None:
         """Reject settings that the start's launcher, this script or so many processes cannot train with."""
