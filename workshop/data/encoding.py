@@ -184,7 +184,9 @@ def _tokenised(
         for start, end in encoding.offsets:
             part = bisect_right(ends, start)
             if part < len(ends) and ends[part] < end:  # a token is of the part that has its first letter
-                part += text[start : ends[part]].isspace() and not text[start:end].isspace()
+                begins_blank = text[start : ends[part]].isspace()
+                if begins_blank and not text[start:end].isspace():
+                    part += 1
             kinds.append(parts[part][1])
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
         excess = max(0, len(ids) + reserved - max_length)

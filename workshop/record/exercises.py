@@ -169,7 +169,7 @@ def readers_only() -> dict[str, str]:
 
 def exercises_with(holding: str, root: Path = REPO) -> list[Path]:
     """The exercises' folders that hold a file of this name or pattern, in alphabetical order of their names."""
-    folders = {file.parent for place in ("*", f"{FURTHER}/*") for file in root.glob(f"{place}/{holding}")}
+    folders = {file.parent for level in ("*", f"{FURTHER}/*") for file in root.glob(f"{level}/{holding}")}
     return sorted(folders, key=lambda folder: folder.name)
 
 

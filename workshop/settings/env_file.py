@@ -1,5 +1,6 @@
 """Read env_vars.sh and similar files: the names that a file exports, and the values that bash gives them."""
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -27,14 +28,15 @@ def exported(path: Path) -> set[str]:
 
 
 def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment after bash has sourced a file with only `variables` set.
+    """Return the environment after bash has sourced a file with only PATH, HOME and `variables` set.
 
     Raises:
         InputError: bash cannot read it.
     """
+    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # files may name folders of HOME
     command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(path.resolve())]
     answer = subprocess.run(
-        command, cwd=path.parent, env=dict(variables), capture_output=True, text=True, errors="replace"
+        command, cwd=path.parent, env=own | dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
         *_, last = ["", *answer.stderr.strip().splitlines()]

@@ -72,8 +72,8 @@ def _forward(
         weighted = weighted * shrink[:, None] + _product(weight.to(value.dtype), value)
         top = higher
     inside = at_q < length
-    place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
-    tl.store(outs + place, (weighted / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
+    offsets = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
+    tl.store(outs + offsets, (weighted / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
     tl.store(log_sums + (row * heads + head) * length + at_q, top + tl.log2(total), mask=inside)
 
 
@@ -109,8 +109,8 @@ def _backward_queries(
         d_weight = _product(d_out, tl.trans(_rows_of(values, begin, length, v_token, size, tile)))
         d_score = weight * (d_weight - delta[:, None])
         d_query += _product(d_score.to(key.dtype), key)
-    place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
-    tl.store(d_queries + place, (d_query * natural_scale).to(d_queries.dtype.element_ty), mask=inside[:, None])
+    offsets = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
+    tl.store(d_queries + offsets, (d_query * natural_scale).to(d_queries.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
@@ -145,10 +145,10 @@ def _backward_keys(
             d_score = weight * (d_weight - delta[:, None])
             d_key += _product(tl.trans(d_score.to(query.dtype)), query)
     key_heads = heads // group
-    place = ((row * length + at_k) * key_heads + key_head)[:, None] * size + tl.arange(0, size)[None, :]
+    offsets = ((row * length + at_k) * key_heads + key_head)[:, None] * size + tl.arange(0, size)[None, :]
     inside = (at_k < length)[:, None]
-    tl.store(d_keys + place, (d_key * natural_scale).to(d_keys.dtype.element_ty), mask=inside)
-    tl.store(d_values + place, d_value.to(d_values.dtype.element_ty), mask=inside)
+    tl.store(d_keys + offsets, (d_key * natural_scale).to(d_keys.dtype.element_ty), mask=inside)
+    tl.store(d_values + offsets, d_value.to(d_values.dtype.element_ty), mask=inside)
 
 
 @torch.library.custom_op("shardlab::documents_attention", mutates_args=())
