@@ -27,8 +27,6 @@ class GPTSettings(Settings):
 
     def check(self) -> None:
         super().check()
-        if self.timers:
-            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
         if self.hidden_size % self.num_heads:
             raise InputError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"

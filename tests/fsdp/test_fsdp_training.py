@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, TrainerCallback
 from tests.launching import REPO, die_after, launch, losses, record
 from tests.trainings_on_ranks import SETTINGS, Ranks, Training, training
 from workshop.measure import trainer_hooks
+from workshop.measure.run_facts import shard_units
 from workshop.record.checkpoints import newest
 from workshop.settings.settings import Settings
-from workshop.training.sharding import shard_units
 
 STEPS = 6
 # 8 examples per step with two processes and with four; an epoch has 3 steps.

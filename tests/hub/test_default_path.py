@@ -91,7 +91,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     (error,) = [line for line in printed if line.startswith(("error", "Traceback", "Retrying"))]
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in error
     assert f"run `python -m workshop.data.prefetch {model}` where there is a network" in error
-    assert "workshop.data.prefetch" in record_end(folder, 1, "")["reason"]
+    assert "workshop.data.prefetch" in record_end(folder, {}, 1, "")["reason"]
 
 
 # In one process, because the libraries take seconds to import.

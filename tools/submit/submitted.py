@@ -71,7 +71,7 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     try:
         start = Start.of(environment, exercise)
         settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh", start)
-        return settings, check_configuration(settings, start)
+        return settings, check_configuration(settings)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 

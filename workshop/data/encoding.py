@@ -95,8 +95,8 @@ def encode_prompts(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
     prompts = [(example["id"], _prompt(example), False) for example in examples]
-    found = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
-    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
+    cut = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
+    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in cut]
 
 
 def _text(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
@@ -184,7 +184,9 @@ def _tokenised(
         for start, end in encoding.offsets:
             part = bisect_right(ends, start)
             if part < len(ends) and ends[part] < end:  # a token is of the part that has its first letter
-                part += text[start : ends[part]].isspace() and not text[start:end].isspace()
+                begins_blank = text[start : ends[part]].isspace()
+                if begins_blank and not text[start:end].isspace():
+                    part += 1
             kinds.append(parts[part][1])
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
         excess = max(0, len(ids) + reserved - max_length)

@@ -54,12 +54,12 @@ def model_file(model_name: str) -> dict[str, Any]:
     Transformers trains the decoder alone only. {} without a path. Raises InputError for what is no JSON.
     """
     path = model_path(model_name)
-    found = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
-    if not isinstance(text := found.get("text_config"), dict):
-        return found
+    content = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
+    if not isinstance(text := content.get("text_config"), dict):
+        return content
     kind = decoder_type(str(text.get("model_type")))
-    alone = {"model_type": kind, "_text_of": found.get("model_type")} if kind != text.get("model_type") else {}
-    return text | alone | {"_name_or_path": found.get("_name_or_path", "")}
+    alone = {"model_type": kind, "_text_of": content.get("model_type")} if kind != text.get("model_type") else {}
+    return text | alone | {"_name_or_path": content.get("_name_or_path", "")}
 
 
 @cache

@@ -104,4 +104,4 @@ def test_settings_check_refuses_it_before_a_run_folder_is_made(
     given = ENVIRONMENT | SIZES | {"MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
     start = Start(tmp_path, "", f"{script}.py", processes)
     with pytest.raises(InputError, match=message):
-        DimensionSettings.from_environment(given | own, tmp_path / "none", start).check_start(start)
+        DimensionSettings.from_environment(given | own, tmp_path / "none", start).check_start()

@@ -54,8 +54,10 @@ def difference(config: Any, max_length: int, change: Change, device: str = "") -
     except Exception as error:  # whatever the model raises, it cannot be trained so
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     shares = [((mine - right).norm() / right.norm()).item() for mine, right in zip(ours, theirs, strict=True)]
-    found = zip(("losses", "gradients"), shares, strict=True)
-    return ", ".join(f"{what} of a small one differ by {share:.1%}" for what, share in found if not share < TOLERANCE)
+    compared = zip(("losses", "gradients"), shares, strict=True)
+    return ", ".join(
+        f"{what} of a small one differ by {share:.1%}" for what, share in compared if not share < TOLERANCE
+    )
 
 
 def packed_with(attention: str, loss: str) -> Change:
@@ -90,7 +92,7 @@ def _small(config: Any, max_length: int) -> Any:
 
 def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
     """Return the values with each of LIMITS times `share`, and rotation factors for the small heads."""
-    found = {}
+    scaled = {}
     for name, value in values.items():
         if isinstance(value, dict):
             value = _scaled(value, share)
@@ -98,8 +100,8 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
             value = max(1, round(value * share))
         elif name in ("short_factor", "long_factor"):
             value = value[: int(SIZES["head_dim"] * values.get("partial_rotary_factor", 1)) // 2]
-        found[name] = value
-    return found
+        scaled[name] = value
+    return scaled
 
 
 def _alone(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
@@ -117,5 +119,5 @@ def as_batch(rows: list[Encoded], device: torch.device) -> dict[str, torch.Tenso
 def _results(model: PreTrainedModel, loss: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss and the gradients of all weights."""
     loss.backward()
-    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-    return loss.detach(), parameters_to_vector(found)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return loss.detach(), parameters_to_vector(gradients)
