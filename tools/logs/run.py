@@ -44,20 +44,18 @@ def meets(fact: Any, wanted: Any) -> bool:
     return fact not in wanted if isinstance(wanted, NoneOf) else fact == wanted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run folder. Tables select by its facts: see `fact`.
 
     Attributes:
         record: run.json, typed; an empty one if it cannot be read.
         problem: why run.json cannot be read; "" if it can.
-        parsed: what has been read from the logs (tools/logs/figures.py).
     """
 
     folder: Path
-    record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
+    record: RunRecord = field(default=RunRecord(), repr=False)
     problem: str = ""
-    parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # ---- facts: what tables select by, beside the keys of run.json and the settings ----
 

@@ -1,22 +1,23 @@
 """What a run's files say: a function for each kind of file, from a run to figures by key.
 
 It raises UnavailableError, with the words a cell shows, where none of its figures can exist; a figure that it merely
-lacks it leaves out. A damaged file is a LogError. In place of a figure there may be an UnavailableError, too.
+lacks it leaves out. A damaged file is a LogError. In place of a figure there may be an UnavailableError, too. Several
+figures are from one file, which is read once per run.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
-from tools.logs.memory_logs import MemoryLog, extremes, read_logs, seconds
+from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
 from workshop.record.errors import read_plain
@@ -29,24 +30,6 @@ _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before i
 _TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
 _TIMER = re.compile(rb"(\w+): ([\d.]+)")
 _EVALUATION = re.compile(rb"'eval_samples_per_second': '?(\d+(?:\.\d+)?)")
-
-
-def read_once(read: Callable[[Run], Mapping[str, Any]]) -> Callable[[Run], Mapping[str, Any]]:
-    """Remembers what is read of a run, or why nothing is: several figures are from one file."""
-
-    @wraps(read)
-    def remembered(run: Run) -> Mapping[str, Any]:
-        name = read.__name__
-        if name not in run.parsed:
-            try:
-                run.parsed[name] = read(run)
-            except (UnavailableError, LogError) as error:
-                run.parsed[name] = error
-        if isinstance(found := run.parsed[name], Exception):
-            raise found
-        return found
-
-    return remembered
 
 
 def _need_gpu(run: Run) -> None:
@@ -72,7 +55,7 @@ def attempts_sum(run: Run, name: str) -> float | None:
     return None if None in numbers else sum(numbers)
 
 
-@read_once
+@cache
 def summary(run: Run) -> Mapping[str, Any]:
     """summary.json, with what is computed from it."""
     found = {key: value for key, value in run.summary.items() if value is not None}
@@ -95,16 +78,16 @@ def gpu_summary(run: Run) -> Mapping[str, Any]:
     return summary(run)
 
 
-@read_once
+@cache
 def utilisation(run: Run) -> Mapping[str, Any]:
     return mfu.utilisation(run, summary(run))
 
 
-counted_traffic = read_once(communication.counted_traffic)
-predicted_traffic = read_once(communication.predicted_traffic)
+counted_traffic = cache(communication.counted_traffic)
+predicted_traffic = cache(communication.predicted_traffic)
 
 
-@read_once
+@cache
 def evaluations(run: Run) -> Mapping[str, Any]:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
     if not (losses := summary(run).get("eval_loss")):
@@ -116,7 +99,7 @@ def evaluations(run: Run) -> Mapping[str, Any]:
     return of_epochs | {"eval_loss_final": losses[-1]}
 
 
-@read_once
+@cache
 def steps(run: Run) -> Mapping[str, Any]:
     if not (log := run.steps):
         return {}
@@ -131,7 +114,7 @@ def steps(run: Run) -> Mapping[str, Any]:
     }
 
 
-@read_once
+@cache
 def timers(run: Run) -> Mapping[str, Any]:
     if "train.out" not in run.files or not run.timed:
         return {}
@@ -165,25 +148,21 @@ def evaluation_speeds(run: Run) -> list[float]:
     return [float(speed) for speed in _EVALUATION.findall(text)]
 
 
-@read_once
-def _gpu_logs(run: Run) -> dict[str, MemoryLog]:
-    _need_gpu(run)
-    return read_logs(run, "gpu_memory")
-
-
-@read_once
+@cache
 def gpu_memory(run: Run) -> Mapping[str, Any]:
     """The mean is over the samples of all nodes."""
-    logs = _gpu_logs(run).values()
+    _need_gpu(run)
+    logs = read_logs(run, "gpu_memory").values()
     return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
-@read_once
+@cache
 def gpu_power(run: Run) -> Mapping[str, Any]:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
+    _need_gpu(run)
     samples = [
         (log.start_s + time_s, watts)
-        for log in _gpu_logs(run).values()
+        for log in read_logs(run, "gpu_memory").values()
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
@@ -196,7 +175,7 @@ def gpu_power(run: Run) -> Mapping[str, Any]:
     return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
 
 
-@read_once
+@cache
 def energy(run: Run) -> Mapping[str, Any]:
     """Joules of the timed steps by NVML's counter."""
     found = gpu_summary(run)
@@ -205,17 +184,17 @@ def energy(run: Run) -> Mapping[str, Any]:
     return found
 
 
-@read_once
+@cache
 def cpu_memory(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_memory").values()], "empty CPU log")
 
 
-@read_once
+@cache
 def cpu_pss(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_pss").values()], "empty CPU log")
 
 
-@read_once
+@cache
 def fabric(run: Run) -> Mapping[str, Any]:
     if "nccl.log" not in run.files:
         return {}
