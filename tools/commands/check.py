@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tools.commands.fill import fill_all
+from tools.commands.fill import none_about
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
@@ -18,8 +18,19 @@ from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.plan import choice
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
-from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
+from tools.tables.fill import Cell, FilledTable, fill, sources
+from tools.tables.forms import (
+    BLANK,
+    RIGHT,
+    VERDICTS,
+    WRONG,
+    Checked,
+    Judgement,
+    counts,
+    prediction_lines,
+    read_cell,
+    typed_predictions,
+)
 from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
@@ -52,12 +63,12 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
     text = read_text(file)
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
-        print(f"Table {filled.table.number}: compared with {sources([filled]).removeprefix('From ')}")
-        for note in filled.notes:
-            print(f"  {note}")
+        compared = [f"compared with {sources([filled]).removeprefix('From ')}"] if filled.runs else []
+        if told := [*compared, *filled.notes]:
+            print(f"Table {filled.table.number}: " + "\n  ".join(told))
     for table in checked:
         _print_cells(file, table.cells, arguments.show)
-    for line in [*prediction_lines(checked, text, runs, arguments.show), *choice.prediction_lines(checked)]:
+    for line in _about_predictions(checked, text, runs, arguments.show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -131,17 +142,38 @@ def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Names
     of_choice = choice.definitions()
     known = table_definitions(TINY_LINE in text) | of_choice
     definitions = [_definition(copy, known) for copy in copies]
-    if all(copy.number in of_choice for copy in copies):
-        tables = choice.filled(copies, text, runs)
-    else:
+    chosen = [copy for copy in copies if copy.number in of_choice]
+    by_planner = {table.table.number: table for table in (choice.filled(chosen, text, runs) if chosen else ())}
+    tables = [by_planner.get(table.number) or fill(table, runs) for table in definitions]
+    if not by_planner and not any(table.runs for table in tables):
         nothing = f"no run that the tables of {file} are about:"
         command = f"python -m tools check {file}{same_runs(arguments)}"
-        tables = fill_all(definitions, runs, chosen_logs(arguments), nothing, command)
+        raise none_about(definitions, runs, chosen_logs(arguments), nothing, command)
     marked = any(filled.table.by_hand for filled in tables)
     return [
         Checked(copy, filled, compare(copy, filled, arguments.tolerance, marked, runs))
         for copy, filled in zip(copies, tables, strict=True)
     ]
+
+
+def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
+    """What there is to say about a form's predictions.
+
+    Args:
+        runs: which fill the exercise's tables that the form lacks.
+        show: also figures of cells that the participant has not read, or read wrongly.
+    """
+    folders = {table.filled.table.path.parent for table in checked if table.copy.number not in choice.definitions()}
+    found = [*choice.predictions([table.copy for table in checked])]
+    found += [one for folder in folders for one in typed_predictions(text, folder)]
+    tables = {table.copy.number: table.filled for table in checked}
+    missing = {number for _, _, places in found for number, *_ in places} - tables.keys()
+    definitions = table_definitions(TINY_LINE in text) if missing else {}
+    tables |= {number: fill(definitions[number], runs) for number in missing}
+    cells = {(number, *place): cell for number, table in tables.items() for place, cell in table.cells.items()}
+    judged = [one for table in checked for one in table.cells]
+    unread = {(one.table, one.row, one.column) for one in judged if one.verdict != RIGHT and not show}
+    yield from prediction_lines(found, cells, unread)
 
 
 def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
@@ -206,10 +238,15 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
             found = "" if found == mark else found  # a form's mark, not a participant's
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
-            if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
+            if cell and (found or (asked and not _is_missing(cell))):
                 place = copy.number, line, label, column
                 judged.append(Judgement(*place, *judge(found, cell, tolerance, runs), cell.text))
     return judged
+
+
+def _is_missing(cell: Cell) -> bool:
+    """Whether there is no run, or the run has no such figure."""
+    return cell.value is None and cell.text.startswith(("no ", "not "))
 
 
 def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
@@ -225,11 +262,11 @@ def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {found!r}: {problem}"
     if own is None:  # "-" is right where the logs have nothing either
         return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
-    if cell.text == NOT_MEASURED:
-        return WRONG, f"found {found}: the logs have no such run"
+    if _is_missing(cell):
+        return WRONG, f"found {found}: the logs have no such figure"
     if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
         return WRONG, f"found {found}: the logs say otherwise"
-    rounding = 0.5 * 10.0 ** -cell.figure.digits(cell.value)
+    rounding = 0.5 * 10.0 ** -len(cell.text.partition(".")[2])
     allowed = max(abs(cell.value) * tolerance / 100, rounding)
     if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""

@@ -50,16 +50,11 @@ class Figure:
         return [title for title in (self.title, self.also) if title]
 
     def written(self, value: float | bool) -> str:
-        """A figure as printed: thousands separators and the decimals, no unit."""
+        """A figure as printed: thousands separators and the decimals, no unit; of a tiny model two digits, not 0."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return f"{value:,.{self.digits(value)}f}"
-
-    def digits(self, value: float) -> int:
-        """Digits after the point as printed: `decimals`, but two digits of a tiny model's figure, not 0."""
-        if 0 < abs(value) < 0.5 * 10.0**-self.decimals:
-            return 1 - math.floor(math.log10(abs(value)))
-        return self.decimals
+        small = 0 < abs(value) < 0.5 * 10.0**-self.decimals
+        return f"{value:,.{1 - math.floor(math.log10(abs(value))) if small else self.decimals}f}"
 
 
 def _over(value: float | None, divisor: float) -> float | None:
