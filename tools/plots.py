@@ -3,8 +3,6 @@
 Every point is a sample, nothing is averaged.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import textwrap

@@ -1,7 +1,5 @@
 """Say whether this site is ready: environment, GPUs, SLURM, caches, space, network; a fix for what is not."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

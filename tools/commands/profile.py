@@ -5,8 +5,6 @@ Chrome's format: kernels, copies and fills of the GPU and the CPU's operators, e
 and its length (microseconds). profile.txt says how long the steps took.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

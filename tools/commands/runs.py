@@ -1,7 +1,5 @@
 """List runs: what ran, where, how it ended and, with --figures, what it measured; or sum up one run."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections import Counter

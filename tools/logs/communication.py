@@ -6,8 +6,6 @@ Of tensor, context, pipeline and expert parallelism as the scripts in further/di
 between layers: rows x length x hidden size, of a micro-batch.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

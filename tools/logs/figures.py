@@ -4,8 +4,6 @@ Its function gives a run's figure: None where the run lacks it, or an Unavailabl
 instead; tools/logs/sources.py reads the files. A damaged file is a LogError and costs all figures that are from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ psrecord --include-children adds up the resident set sizes (RSS) of all child pr
 four of them four times; memory_logger's proportional set size (PSS) counts it once. Both are shown (erratum K13).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ gradient of its input, which the adapters before it wait for; also of the head. 
 waits: the first block's queries, keys and values need 2 less, hidden size x (attention size + 2 x key size) of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tools.errors import UnavailableError

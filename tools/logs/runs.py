@@ -1,7 +1,5 @@
 """The runs below one or several logs folders."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -5,8 +5,6 @@ lacks it leaves out. A damaged file is a LogError. In place of a figure there ma
 figures are from one file, which is read once per run.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

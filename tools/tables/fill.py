@@ -1,7 +1,5 @@
 """Fills blank tables: chooses the runs of each cell and writes their figure, or why there is none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -7,8 +7,6 @@ There TABLES has each table by its number. In most tables a column is a figure a
 Otherwise a function gives for the labels of a row and a column a figure and conditions on the runs it is from.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
