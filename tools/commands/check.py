@@ -60,15 +60,20 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> int:
     """Print what there is to say about each cell; gives the exit code."""
-    text = read_text(file)
+    text, show = read_text(file), arguments.show
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
         compared = [f"compared with {sources([filled]).removeprefix('From ')}"] if filled.runs else []
         if told := [*compared, *filled.notes]:
             print(f"Table {filled.table.number}: " + "\n  ".join(told))
     for table in checked:
-        _print_cells(file, table.cells, arguments.show)
-    for line in _about_predictions(checked, text, runs, arguments.show):
+        if table.cells and all(cell.verdict == BLANK for cell in table.cells):
+            print(f"{file}:{table.cells[0].line}: Table {table.copy.number}: not filled in")
+            continue
+        for cell in [cell for cell in table.cells if cell.text]:
+            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
+            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
+    for line in _about_predictions(checked, text, runs, show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -85,13 +90,20 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
     """Print a line per file, and which cells most people got wrong; gives the exit code."""
     rows, missed, failed = [["file", "tables", *VERDICTS, "problem"]], Counter(), False
     for file in files:
-        checked, problem = _checked(file, runs, arguments)
+        try:
+            checked = check_form(file, read_text(file), _runs_of_participant(file, runs), arguments)
+        except (InputError, NoRunsError) as error:
+            problem = one_line(" ".join(str(error).splitlines()[:2])).removeprefix(f"{file}:").strip()
+            # The file is in a column of its own; what is left may begin with a line number.
+            rows.append([str(file), *[""] * 4, re.sub(r"^(\d+):", r"line \1:", problem)])
+            failed = True
+            continue
         count = counts(checked)
         numbers = " ".join(table.copy.number for table in checked)
-        rows.append([str(file), numbers, *("" if problem else str(count[one]) for one in VERDICTS), problem])
+        rows.append([str(file), numbers, *(str(count[verdict]) for verdict in VERDICTS), ""])
         cells = (cell for table in checked for cell in table.cells if cell.verdict == WRONG)
         missed.update((cell.table, cell.row, cell.column) for cell in cells)
-        failed = failed or bool(problem) or _is_wrong(count)
+        failed = failed or _is_wrong(count)
     if arguments.format == "csv":
         print_csv(rows)
     else:
@@ -99,16 +111,6 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
         for (table, row, column), people in missed.most_common(_MISSED):
             print(f"wrong in {counted(people, 'file')}: Table {table}, {row}, {column}")
     return int(failed)
-
-
-def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[list[Checked], str]:
-    """The file's tables with the judgement of their cells, or why it could not be checked."""
-    try:
-        return check_form(file, read_text(file), _runs_of_participant(file, runs), arguments), ""
-    except (InputError, NoRunsError) as error:
-        text = one_line(" ".join(str(error).splitlines()[:2]))
-        # The file is in a column of its own; what is left may begin with a line number.
-        return [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip())
 
 
 def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
@@ -176,17 +178,6 @@ def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show:
     yield from prediction_lines(found, cells, unread)
 
 
-def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
-    """What there is to say about a table's cells, with `show` what is expected; of a table without any, one line."""
-    if cells and all(cell.verdict == BLANK for cell in cells):
-        print(f"{file}:{cells[0].line}: Table {cells[0].table}: not filled in")
-        return
-    for cell in cells:
-        if cell.text:
-            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
-            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
-
-
 def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
     """The blank table a copy belongs to, with its columns or some of them.
 
@@ -231,16 +222,16 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
         written[key] = line, dict(zip(columns, row, strict=True))
     judged = []
     for key, row in zip(known, filled.table.rows, strict=True):
-        label, (line, own) = filled.table.label(row), written.get(key, (copy.header_line, {}))
+        label, (line, cells) = filled.table.label(row), written.get(key, (copy.header_line, {}))
         for mark, column in zip(row, filled.table.header, strict=True):
             cell = filled.cells.get((label, column))
-            found = own.get(normalised(column), "")
-            found = "" if found == mark else found  # a form's mark, not a participant's
+            typed = cells.get(normalised(column), "")
+            typed = "" if typed == mark else typed  # a form's mark, not a participant's
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
-            if cell and (found or (asked and not _is_missing(cell))):
+            if cell and (typed or (asked and not _is_missing(cell))):
                 place = copy.number, line, label, column
-                judged.append(Judgement(*place, *judge(found, cell, tolerance, runs), cell.text))
+                judged.append(Judgement(*place, *judge(typed, cell, tolerance, runs), cell.text))
     return judged
 
 
@@ -249,38 +240,41 @@ def _is_missing(cell: Cell) -> bool:
     return cell.value is None and cell.text.startswith(("no ", "not "))
 
 
-def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+def judge(typed: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent.
 
     Also right is what another completed run of the same settings printed, which is then named.
     """
-    if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
+    if normalised(typed) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
     try:
-        own = read_cell(found, cell.figure)
+        value = read_cell(typed, cell.figure)
     except InputError as problem:
-        return WRONG, f"found {found!r}: {problem}"
-    if own is None:  # "-" is right where the logs have nothing either
-        return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
+        return WRONG, f"found {typed!r}: {problem}"
+    if value is None:  # "-" is right where the logs have nothing either
+        return (RIGHT, "") if typed and cell.value is None else (BLANK, BLANK)
     if _is_missing(cell):
-        return WRONG, f"found {found}: the logs have no such figure"
-    if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
-        return WRONG, f"found {found}: the logs say otherwise"
+        return WRONG, f"found {typed}: the logs have no such figure"
+    if isinstance(value, str) or cell.value is None or isinstance(cell.value, bool):
+        return WRONG, f"found {typed}: the logs say otherwise"
     rounding = 0.5 * 10.0 ** -len(cell.text.partition(".")[2])
     allowed = max(abs(cell.value) * tolerance / 100, rounding)
-    if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+    if abs(value - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
     shown = [_settings(run) for run in cell.runs]
     for run in [*cell.runs, *(run for run in runs if run.state == "completed" and _settings(run) in shown)]:
-        for value, what in _figures(run, cell.figure.name):
-            if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
-                return RIGHT, f"found {found}: {what}"
-    if found.translate(_OTHER_MARKS) != found:
+        for printed, what in _figures(run, cell.figure.name):
+            if printed is not None and abs(value - printed) <= max(abs(printed) * tolerance / 100, rounding):
+                return RIGHT, f"found {typed}: {what}"
+    if typed.translate(_OTHER_MARKS) != typed:
         with suppress(InputError):
-            other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
+            other = read_cell(typed.translate(_OTHER_MARKS), cell.figure)
             if isinstance(other, float) and abs(other - cell.value) <= allowed:
-                return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
-    return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
+                return (
+                    WRONG,
+                    f"found {typed}: read as {value:g}; write a point before decimals, a comma before thousands",
+                )
+    return WRONG, f"found {typed}: too {'large' if value > cell.value else 'small'}"
 
 
 def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:
