@@ -31,7 +31,7 @@ from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
 from tools.logs.runs import REFERENCE, default_logs, find_runs, progress
-from tools.plots import charts
+from tools.plots import charts, run_label
 from workshop.record.errors import read_plain
 from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line, printable
@@ -152,14 +152,6 @@ class Entry:
     whose: str
     trouble: str = ""
 
-    @property
-    def name(self) -> str:
-        """What a list calls it: exercise, configuration or rung, fault, folder."""
-        run = self.run
-        fault = "" if run.fault in (None, "none") else run.fault.replace("_", " ")
-        what = [run.record.exercise or run.folder.parent.name, run.configuration, fault]
-        return " · ".join(one_line(str(part)) for part in (*what, run.folder.name) if part)
-
 
 def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
     """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
@@ -220,6 +212,7 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
     log_shown = run.state != "completed" and "train.out" in run.files
     return {
         "entry": one,
+        "name": f"{run.record.exercise or run.folder.parent.name}: {run_label(run)}",
         "lists": {"What ran": _texts(_facts(run)), "Figures": figures, "Settings": _texts(settings)},
         "damaged": sorted(problems),
         "last_lines": _last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
@@ -256,4 +249,4 @@ def _last_lines(path: Path, count: int) -> list[str]:
     except LogError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
-    return [printable(_COLOUR.sub("", line)) for line in lines[-count:]]
+    return [_COLOUR.sub("", line) for line in lines[-count:]]
