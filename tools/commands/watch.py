@@ -98,9 +98,8 @@ def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
-    parser.add_argument(
-        "--recent", type=above_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
-    )
+    recent = "also what ended within this time (default: 3)"
+    parser.add_argument("--recent", type=above_0, default=3, metavar="HOURS", help=recent)
 
 
 def main(arguments: argparse.Namespace) -> int:
