@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     environment = sourced(REPO / "cluster.env", os.environ)
-    found = {
+    findings = {
         "python": python(environment),
         "packages": packages(),
         **with_torch(environment, arguments.names),
@@ -41,10 +41,10 @@ def main(arguments: argparse.Namespace) -> int:
         "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
         "network": network(environment),
     }
-    for name, one in found.items():
+    for name, one in findings.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
-    errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
-    print(f"{counted(len(found), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    errors, warnings = (sum(one.status == status for one in findings.values()) for status in ("error", "warning"))
+    print(f"{counted(len(findings), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     return int(errors > 0)
 
 

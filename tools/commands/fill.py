@@ -113,11 +113,11 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
-def _chosen(found: list[Grid], folder: Path, only: str) -> list[Grid]:
-    if not found:
+def _chosen(tables: list[Grid], folder: Path, only: str) -> list[Grid]:
+    if not tables:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
-    numbers = several("--only", only, [table.number for table in found])
-    return [table for table in found if not numbers or table.number in numbers]
+    numbers = several("--only", only, [table.number for table in tables])
+    return [table for table in tables if not numbers or table.number in numbers]
 
 
 def _print_hints(filled: list[FilledTable], hints: list[str]) -> None:

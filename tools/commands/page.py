@@ -104,7 +104,7 @@ def _people(own: Sequence[Run]) -> int:
     return len({run.owner for run in own})
 
 
-def _write(found: Sequence[Entry], facts: dict[str, str], folder: Path, output: Path) -> None:
+def _write(shown: Sequence[Entry], facts: dict[str, str], folder: Path, output: Path) -> None:
     """The files in `folder`, which will be `output`: links are relative to that."""
     (folder / _MARK).touch()
     shutil.copytree(_PARTS / "static", folder / "static")
@@ -121,16 +121,16 @@ def _write(found: Sequence[Entry], facts: dict[str, str], folder: Path, output: 
     )
     pages.globals |= facts | {"made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
     titles = [*_TITLES, *(OF_ONE_RUN[name].title for name in _LISTED)]
-    index = pages.get_template("index.html").render(up="", titles=titles, rows=[(one, _cells(one)) for one in found])
+    index = pages.get_template("index.html").render(up="", titles=titles, rows=[(one, _cells(one)) for one in shown])
     (folder / "index.html").write_text(index, "utf-8")
-    for one in progress(found, "writing pages"):
+    for one in progress(shown, "writing pages"):
         drawn = charts(one.run)
-        shown = [chart for chart in drawn if chart.lines]
+        curves = [chart for chart in drawn if chart.lines]
         problems = {chart.problem for chart in drawn if chart.problem}
-        text = pages.get_template("run.html").render(up="../", charts=shown, **_parts(one, problems, output / "runs"))
+        text = pages.get_template("run.html").render(up="../", charts=curves, **_parts(one, problems, output / "runs"))
         (folder / "runs" / f"{one.id}.html").write_text(text, "utf-8")
         # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
-        data = json.dumps([asdict(chart) for chart in shown], separators=(",", ":"), allow_nan=False)
+        data = json.dumps([asdict(chart) for chart in curves], separators=(",", ":"), allow_nan=False)
         (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
 
 
@@ -157,18 +157,18 @@ def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
     """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
     live = sorted(map(look, reversed(own)), key=lambda one: one.urgency)
     several = _people(own) > 1
-    found: dict[str, Entry] = {}
+    by_name: dict[str, Entry] = {}
     for run, machine, trouble in [
         *((one.run, "", one.trouble) for one in live),
         *((run, run.folder.resolve().relative_to(REFERENCE).parts[0], "") for run in reversed(reference)),
     ]:
         name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run"
-        while name.lower() in found:  # a file system may ignore case
+        while name.lower() in by_name:  # a file system may ignore case
             name += "-2"
         whose = f"reference, {machine}" if machine else run.owner if several else "yours"
-        found[name.lower()] = Entry(name, run, whose, trouble)
-    return list(found.values())
+        by_name[name.lower()] = Entry(name, run, whose, trouble)
+    return list(by_name.values())
 
 
 def _cells(one: Entry) -> list[tuple[str, str]]:
@@ -222,8 +222,8 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
 
 def _facts(run: Run) -> dict[str, Any]:
     """What ran, where and how it ended: what run.json says, and what follows from it."""
-    found = {name.replace("_", " "): value for name, value in vars(run.record).items() if name not in _ELSEWHERE}
-    found |= {
+    facts = {name.replace("_", " "): value for name, value in vars(run.record).items() if name not in _ELSEWHERE}
+    facts |= {
         "model": run.record.model.name or run.model,
         "sharding": run.method,  # as observed
         "gpu names": ", ".join(sorted(set(run.record.gpu_names))),
@@ -231,12 +231,12 @@ def _facts(run: Run) -> dict[str, Any]:
         "owner of the folder": run.owner,
         "runtime": "" if run.runtime_s is None else duration(run.runtime_s),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
-def _texts(found: dict[str, Any]) -> dict[str, tuple[str, str]]:
+def _texts(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Each value as text, without a definition."""
-    return {one_line(str(name)): (one_line(str(value)), "") for name, value in found.items()}
+    return {one_line(str(name)): (one_line(str(value)), "") for name, value in values.items()}
 
 
 def _last_lines(path: Path, count: int) -> list[str]:

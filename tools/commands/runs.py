@@ -67,10 +67,10 @@ def main(arguments: argparse.Namespace) -> int:
         _print_summary(single_run(Path(arguments.experiment)))
         return 0
     figures = [OF_ONE_RUN[name] for name in several("--figures", arguments.figures, OF_ONE_RUN)]
-    found = chosen_runs(arguments, arguments.experiment)
-    if not found:
+    runs = chosen_runs(arguments, arguments.experiment)
+    if not runs:
         raise no_runs(logs, arguments.experiment)
-    shown = [run for run in found if not states or run.state in states]
+    shown = [run for run in runs if not states or run.state in states]
     if arguments.format == "csv":
         print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
         return 0
@@ -85,9 +85,9 @@ def main(arguments: argparse.Namespace) -> int:
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
         header = [name for name in rows[0] if name not in values or len(values[name]) > 1]
         print(f"{text_table([header, *([row[name] for name in header] for row in rows)])}\n")
-    counts = Counter(run.state for run in found)
+    counts = Counter(run.state for run in runs)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
-    print(f"{counted(len(found), 'run')}: {told}")
+    print(f"{counted(len(runs), 'run')}: {told}")
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0

@@ -116,10 +116,10 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     def refusal(found: object, expected: str) -> InputError:
         return InputError(f"--resume {folder.name}: {found}; expected {expected}")
 
-    found = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
-    if not found:
+    folders = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
+    if not folders:
         raise refusal("no run.json there", "a run folder such as logs/fsdp/<run>")
-    folder = found[0].resolve()
+    folder = folders[0].resolve()
     for path in (folder, folder / ".resume.json"):
         if path.exists() and not is_mine(path):
             raise refusal(f"{path} is not yours", "a run that you started yourself")

@@ -128,7 +128,7 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
         recent_s: how long ago a run may have ended.
         left_out: folders that are not opened: of runs that ended before, or are somebody else's; they are added to it.
     """
-    found = []
+    live = []
     for folder in sorted({path for one in logs for path in run_folders(one, 0)} - left_out):
         with suppress(OSError):  # deleted meanwhile
             run = read_run(folder)
@@ -136,10 +136,10 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
             ended_s = newest_s if run.runtime_s is None else run.start.timestamp() + run.runtime_s
             recent = run.state == "running" or time.time() - ended_s < recent_s
             if recent and owner in (None, run.owner):
-                found.append(look(run))
+                live.append(look(run))
             else:
                 left_out.add(folder)
-    return sorted(found, key=lambda one: one.urgency)
+    return sorted(live, key=lambda one: one.urgency)
 
 
 def view(shown: Sequence[LiveRun], waits: Sequence[str]) -> Group:

@@ -327,14 +327,14 @@ def text_of(run: Run, name: str) -> str:
 
 def over_repeats(runs: Sequence[Run], name: str, std: bool = False) -> float | bool:
     """The median over runs that differ in REPEAT only, or their standard deviation. Raises as `measure` does."""
-    found, missing = [], UnavailableError(OF_ONE_RUN[name].missing)
+    values, missing = [], UnavailableError(OF_ONE_RUN[name].missing)
     for run in runs:
         try:
-            found.append(measure(run, name))
+            values.append(measure(run, name))
         except UnavailableError as error:
             missing = error
-    if not found:
+    if not values:
         raise missing
-    if std and len(found) == 1:
+    if std and len(values) == 1:
         raise UnavailableError("one run only")
-    return stdev(found) if std else found[-1] if isinstance(found[-1], bool) else median(found)
+    return stdev(values) if std else values[-1] if isinstance(values[-1], bool) else median(values)

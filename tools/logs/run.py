@@ -143,20 +143,20 @@ class Run:
         if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
             return recorded
         try:
-            found = cause(self.folder / "train.out") if "train.out" in self.files else None
+            why = cause(self.folder / "train.out") if "train.out" in self.files else None
         except OSError as error:
             return f"train.out: {error.strerror}"
-        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
+        return ": ".join(filter(None, [why.name, f"train.out:{why.line}", why.text])) if why else ""
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:
         """For each resumed attempt its first step, and in words how the attempt before it ended."""
-        found = []
+        told = []
         for attempt in self.record.attempts:
             if (step := attempt.resumed_step) is not None:
                 last = "" if attempt.last_step is None else f" after step {attempt.last_step}"
-                found.append((step, f"{attempt.state or 'ended'}{last}, resumed from step {step}"))
-        return found
+                told.append((step, f"{attempt.state or 'ended'}{last}, resumed from step {step}"))
+        return told
 
     @property
     def examples_asked(self) -> int | None:
@@ -191,13 +191,13 @@ class Run:
         """Modification time (ns) of the plain files in the folder, by name; {} if it cannot be looked into."""
         if self.folder.is_symlink():
             return {}
-        found = {}
+        times = {}
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.folder):
                 with contextlib.suppress(FileNotFoundError):  # it is gone since
                     if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
-        return dict(sorted(found.items()))
+                        times[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+        return dict(sorted(times.items()))
 
     @property
     def summary(self) -> dict[str, Any]:

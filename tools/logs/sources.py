@@ -56,18 +56,18 @@ def attempts_sum(run: Run, name: str) -> float | None:
 @cache
 def summary(run: Run) -> Mapping[str, Any]:
     """summary.json, with what is computed from it."""
-    found = {key: value for key, value in run.summary.items() if value is not None}
+    values = {key: value for key, value in run.summary.items() if value is not None}
     try:
-        found = typed(found, SUMMARY_RECORD)
+        values = typed(values, SUMMARY_RECORD)
     except MistypedError as error:
         raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
     if (states_mib := run.record.sharding.optimizer_states_mib) is not None:
-        found["optimizer_states_mib"] = states_mib
-    steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))
+        values["optimizer_states_mib"] = states_mib
+    steps_per_second, samples_per_second = (values.get(f"train/{name}_per_second") for name in ("steps", "samples"))
     if steps_per_second:
-        found["step_time_ms"] = 1000 / steps_per_second
-        found["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
-    return found
+        values["step_time_ms"] = 1000 / steps_per_second
+        values["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
+    return values
 
 
 def gpu_summary(run: Run) -> Mapping[str, Any]:
@@ -164,22 +164,22 @@ def gpu_power(run: Run) -> Mapping[str, Any]:
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
-    found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
+    power = {"peak_w": max(watts for _, watts in samples)} if samples else {}
     times = [summary(run).get(name) for name in ("timed_start", "timed_end")]
     if not (samples and all(times)):
-        return found
+        return power
     start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
     timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
-    return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
+    return power | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
 
 
 @cache
 def energy(run: Run) -> Mapping[str, Any]:
     """Joules of the timed steps by NVML's counter."""
-    found = gpu_summary(run)
-    if found.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
+    values = gpu_summary(run)
+    if values.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
         raise UnavailableError(f"under {LEAST_ENERGY_S} s")
-    return found
+    return values
 
 
 @cache
