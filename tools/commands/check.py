@@ -1,4 +1,4 @@
-"""Compare a participant's filled-in tables with the logs, cell by cell; those of several people in a line per file.
+"""Compare a participant's tables with the logs, cell by cell, or several people's with a line per file.
 
 A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more.
 """
@@ -59,7 +59,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> int:
-    """Print what there is to say about each cell; gives the exit code."""
+    """Print a line per cell with a remark; gives the exit code."""
     text, show = read_text(file), arguments.show
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
@@ -114,7 +114,7 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
 
 
 def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
-    """Of several people's runs those of the user that the file is named after.
+    """The runs of the user that the file is named after, or all runs if they are of one user.
 
     Raises:
         InputError: there are several people's runs, and none is of a user of the file's name.
@@ -127,7 +127,7 @@ def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
 
 
 def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Namespace) -> list[Checked]:
-    """The tables of a form with this text, each with the judgement of its cells.
+    """Judge each cell of a form's tables.
 
     Args:
         arguments: the tolerance in percent, and where the runs are from.
@@ -159,7 +159,7 @@ def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Names
 
 
 def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
-    """What there is to say about a form's predictions.
+    """The lines about a form's predictions.
 
     Args:
         runs: which fill the exercise's tables that the form lacks.
@@ -201,11 +201,11 @@ def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
 
 
 def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, runs: list[Run]) -> list[Judgement]:
-    """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
+    """Judge each cell of the table, except blank cells that the logs cannot fill.
 
     Args:
-        marked: of the blank cells only those count that are to be filled in by hand.
-        runs: also those that the table does not show.
+        marked: count a blank cell only if it is to be filled in by hand.
+        runs: all runs, also those that no cell shows.
 
     Raises:
         InputError: a row is not in the definition or is twice in the copy.

@@ -141,7 +141,7 @@ def time_limit(environment: Environment) -> Finding:
 
 
 def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
-    """What says how long the line's job may take, and the minutes: itself, or SBATCH_TIMELIMIT and its launcher."""
+    """The line or launcher that sets the job's time limit, and the minutes."""
     if own := by_name(line.options).get("time"):
         return line.place, minutes(own)
     header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)

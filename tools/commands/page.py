@@ -198,7 +198,7 @@ def listed(run: Run, name: str) -> str:
 
 
 def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
-    """What run.html shows beside the charts; links are seen from the page's folder."""
+    """The values of run.html beside its charts; links are relative to the page's folder."""
     run, figures = one.run, {}
     for figure in OF_ONE_RUN.values():
         try:
@@ -221,7 +221,7 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    """What ran, where and how it ended: what run.json says, and what follows from it."""
+    """Facts from run.json, and facts that follow from it."""
     facts = {name.replace("_", " "): value for name, value in vars(run.record).items() if name not in _ELSEWHERE}
     facts |= {
         "model": run.record.model.name or run.model,
@@ -240,9 +240,9 @@ def _texts(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def _last_lines(path: Path, count: int) -> list[str]:
-    """A log's last whole lines as a terminal shows them: of a progress bar its last state, no control codes.
+    """A log's last whole lines as a terminal shows them: the last state of a progress bar, no control codes.
 
-    None of a file that cannot be read.
+    An unreadable file gives no lines.
     """
     try:
         lines = read_plain(path).decode(errors="replace").split("\n")

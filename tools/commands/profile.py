@@ -1,4 +1,4 @@
-"""What the GPU did in the profiled steps of runs (PROFILE=10:10), side by side: idle time, and the costliest kernels.
+"""Compare the profiled steps of runs (PROFILE=10:10): the GPU's idle time, and the costliest kernels.
 
 Shares and times are those with the profiler running; the step without it is beside them. The trace is PyTorch's, in
 Chrome's format: kernels, copies and fills of the GPU and the CPU's operators, each with its category, its beginning
@@ -143,7 +143,7 @@ def _column(run: Run, trace: Trace) -> dict[str, str]:
 
 
 def _costliest(trace: Trace) -> list[list[str]]:
-    """Class, name, time and calls of the kernels that take most time, of equal names together."""
+    """Class, name, time and calls of the kernels that take most time, added up by name."""
     kernels = trace.kernels.groupby("name", sort=False).time.agg(["sum", "count"]).nlargest(_COSTLIEST, "sum")
     return [
         [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / trace.steps:,.2f}", f"{calls / trace.steps:,.0f}"]

@@ -29,7 +29,7 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 
-# Of figures that sentences quote.
+# For figures that sentences quote.
 FUNCTIONS: dict[str, Callable[[float, float], float]] = {
     "ratio": lambda one, other: one / other,
     "difference": lambda one, other: one - other,
@@ -145,7 +145,7 @@ def _words(command: str, place: str) -> list[str]:
 
 
 def _output(words: list[str], place: str) -> str:
-    """What the command prints in the repository's root."""
+    """The command's output in the repository's root."""
     from tools.__main__ import main
 
     printed, complaint = io.StringIO(), io.StringIO()

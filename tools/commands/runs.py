@@ -101,14 +101,14 @@ def _print_summary(run: Run) -> None:
             print(f"{name}: {', '.join(told) or 'not measured'}")
     print(f"evidence: {run.folder}")
     logs = run.folder.resolve().parents[1]
-    # The next command looks there anyway; a snapshot of the code lies there, too.
+    # The next command looks there anyway, also from a snapshot of the code.
     elsewhere = "" if logs == REPO / "logs" or logs in REPO.parents else f" --logs {shlex.quote(str(logs))}"
     if hint := next_command([run], elsewhere):
         print(f"next: {hint}")
 
 
 def next_command(shown: Sequence[Run], options: str) -> str:
-    """What to do about the newest run, or nothing; `options`: with which the tables find it."""
+    """The next command for the newest run, or ""; `options`: options with which the tables find it."""
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
         return f"python -m tools fill {newest.record.exercise}{options}{' --tiny' if newest.tiny else ''}"
@@ -124,7 +124,7 @@ def next_command(shown: Sequence[Run], options: str) -> str:
 
 
 def _row(run: Run) -> dict[str, str]:
-    """What is in run.json, by column."""
+    """The values of run.json by column."""
     record, settings, runtime = run.record, run.settings, run.runtime_s
     names = record.gpu_names or (["CPU"] if record.device == "cpu" else [])
     on = f" x {names[0].removeprefix('NVIDIA ')}" if names else ""

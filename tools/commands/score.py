@@ -141,7 +141,7 @@ def _cells(recipe: Recipe, first: Recipe, goal: float) -> dict[str, str]:
 
 
 def rates_table(scored: list[Run]) -> str:
-    """Scored runs whose time nobody asks for, as Markdown: which learning rate is soonest, which ends best."""
+    """Scored runs as Markdown, without times: which learning rate is soonest, which ends best."""
     rows = []
     for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
         scores = [*summary(run)["exact_match_by_step"].values()]
@@ -165,7 +165,7 @@ def draw(shown: list[Recipe], output: Path) -> None:
 
 
 def _function(run: Run) -> tuple[Any, ...]:
-    """What is computed: equal of runs that differ in compilation, padding or a CUDA graph."""
+    """The function that a run computes: the same with and without compilation, padding or a CUDA graph."""
     names = ("model_name", "batch_size", "grad_acc", "packing", "fp16", "bf16")
     return (_is_peer(run) and run.rung, *(run.settings.get(name) for name in names))
 

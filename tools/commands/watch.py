@@ -37,12 +37,12 @@ _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What is known of a run so far.
+    """A run and its progress.
 
     Attributes:
         run: with run.json as it was at the look.
         step: the last one in steps.csv, 0 before the first; steps: of the whole training, None before it is known.
-        loss: of the last step, None before the first.
+        loss: the last step's, None before the first.
         left_s: the steps that are left, at the pace of the last ones; evaluation and saving come on top.
         tokens_per_s: over the last few steps.
         trouble: what is wrong in a few words; "" where nothing is.
@@ -124,9 +124,9 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
     """The runs below logs folders that run or ended not long ago, read anew, by urgency.
 
     Args:
-        owner: whose runs, None for all.
+        owner: the user whose runs are shown, None for all.
         recent_s: how long ago a run may have ended.
-        left_out: folders that are not opened: of runs that ended before, or are somebody else's; they are added to it.
+        left_out: folders that are not opened; runs that ended earlier or are another user's are added to it.
     """
     live = []
     for folder in sorted({path for one in logs for path in run_folders(one, 0)} - left_out):

@@ -1,4 +1,4 @@
-"""What a step communicates, as counted (collectives.csv) and by formula: Tables 21 and 25, the planner's layouts.
+"""A step's traffic, counted (collectives.csv) and by formula: for Tables 21 and 25 and the planner's layouts.
 
 Of data parallelism by the ZeRO paper, Rajbhandari et al. 2020, arXiv:1910.02054, section 7: an all-reduce costs 2P, an
 all-gather and a reduce-scatter P each, with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
@@ -20,7 +20,7 @@ _FP32, _INT64 = 4, 8
 
 
 def counted_traffic(run: Run) -> dict[str, float]:
-    """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
+    """The calls and MiB of the rank with the most in the counted step; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
     ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have fewer
@@ -45,7 +45,7 @@ def counted_traffic(run: Run) -> dict[str, float]:
 
 
 def predicted_traffic(run: Run) -> dict[str, float]:
-    """What a rank would send by the formulas; {} where something is not recorded."""
+    """The MiB that a rank sends by the formulas; {} where something is not recorded."""
     record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
     if sharding.method in _FORMULAS:
         return {"sent_mib": sent_bytes(record) / 2**20}
@@ -107,7 +107,7 @@ def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) ->
 
 
 def sent_bytes(record: RunRecord) -> float:
-    """Of a run of further/dimensions/, by the largest rank.
+    """Bytes that the largest rank sends in a run of further/dimensions/.
 
     Raises:
         UnavailableError: the record lacks something, or rows have different lengths.

@@ -30,7 +30,7 @@ class Figure:
         decimals: digits after the point; YES_OR_NO; A_WORD, which is said in place of a figure.
         missing: what a cell shows where the run lacks it.
         definition: one line: what it is and which file it is from.
-        std: of repeats the standard deviation, not the median.
+        std: the standard deviation over repeats, not the median.
     """
 
     name: str

@@ -160,14 +160,14 @@ class Run:
 
     @property
     def examples_asked(self) -> int | None:
-        """Examples that the whole training was to process, one that is trained on twice counts twice."""
+        """Examples that the whole training was to process, in all epochs together."""
         if steps := self.settings.get("max_steps"):
             return _product(steps, self.examples_per_gpu_step, self.dp_size)
         return _product(self.epochs, self.train_examples)
 
     @cached_property
     def start(self) -> datetime:
-        """Of a run that cannot be read the time of its newest file."""
+        """Its start; the time of its newest file if run.json cannot be read."""
         return time_of(self.record.start_time) or datetime.fromtimestamp(max(self.files.values(), default=0) / 1e9, UTC)
 
     @property

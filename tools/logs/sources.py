@@ -1,4 +1,4 @@
-"""What a run's files say: a function for each kind of file, from a run to figures by key.
+"""The figures in a run's files: for each kind of file a function from a run to figures by key.
 
 It raises UnavailableError, with the words a cell shows, where none of its figures can exist; a figure that it merely
 lacks it leaves out. A damaged file is a LogError. In place of a figure there may be an UnavailableError, too. Several
@@ -48,7 +48,7 @@ def resumed_step(run: Run) -> int | UnavailableError | None:
 
 
 def attempts_sum(run: Run, name: str) -> float | None:
-    """What the faults of all attempts cost together; None if an attempt does not say."""
+    """The sum over all attempts; None if an attempt lacks it."""
     numbers = [getattr(attempt, name) for attempt in run.record.attempts]
     return None if None in numbers else sum(numbers)
 
