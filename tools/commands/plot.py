@@ -26,12 +26,10 @@ _COLUMN = "Real tokens/s"  # where a table has it, it is what its rows are compa
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
     add_logs_option(parser)
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
-    )
-    parser.add_argument(
-        "--over", choices=plots.OVER, default="step", help="what the loss is drawn over (default: step)"
-    )
+    file = "default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
+    parser.add_argument("--output", type=Path, metavar="FILE.png", help=file)
+    over = "what the loss is drawn over (default: step)"
+    parser.add_argument("--over", choices=plots.OVER, default="step", help=over)
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
     parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
@@ -76,18 +74,18 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            found = {chart.key: chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
-            problems = [chart.problem for chart in found.values() if chart.problem]
-            if not found:
-                problems.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
-            for problem in problems:
-                print(problem, file=sys.stderr)
-            for place, line in enumerate(found["loss"].lines if "loss" in found else ()):
-                mark = {"linestyle": ":", "label": None} if place else {}  # where the run was resumed
-                loss_axes.plot(line.x, line.y, **look | mark)
-            for line in found[key].lines if key in found else ():
-                if not line.name.endswith("PSS"):
-                    memory_axes.plot(line.x, line.y, **look)
+            charts = [chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)]
+            if not charts:
+                print(f"{run.folder}: no steps.csv and no log of memory ({run.state})", file=sys.stderr)
+            for chart in charts:
+                if chart.problem:
+                    print(chart.problem, file=sys.stderr)
+                for number, line in enumerate(chart.lines):
+                    if chart.key == "loss":
+                        mark = {"linestyle": ":", "label": None} if number else {}  # where the run was resumed
+                        loss_axes.plot(line.x, line.y, **look | mark)
+                    elif not line.name.endswith("PSS"):
+                        memory_axes.plot(line.x, line.y, **look)
         if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
@@ -116,8 +114,8 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     columns = table.header[table.label_columns :] if table else []
     column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
     if column not in columns:
-        found = "no such table" if table is None else f"the columns {', '.join(columns)}"
-        raise InputError(f"--table {number} --column {column!r}: {exercise} has {found}")
+        known = "no such table" if table is None else f"the columns {', '.join(columns)}"
+        raise InputError(f"--table {number} --column {column!r}: {exercise} has {known}")
     filled = fill(table, runs).cells
     cells = [filled.get((table.label(row), column)) for row in table.rows]
     if not any(cell and cell.value is not None for cell in cells):
