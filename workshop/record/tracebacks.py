@@ -36,7 +36,7 @@ _HEADER = re.compile(
 # A class with its module, or a class of Python or of the script itself: without a text only if it has two capitals, as
 # other words stand alone, too.
 _RAISED_FORM = re.compile(
-    r"(?!\d|\w*Warning\b)(?:(?:(?:\w+|<locals>)\.)+_*[A-Z]\w*|(?:[A-Za-z_]+\.)+[a-z]+|[A-Z]\w*[a-z]\w*(?=: )"
+    r"(?!\d|Warning\b)(?:(?:(?:\w+|<locals>)\.)+_*[A-Z]\w*|(?:[A-Za-z_]+\.)+[a-z]+|[A-Z]\w*[a-z]\w*(?=: )"
     r"|[A-Z]\w*[a-z]\w*[A-Z]\w*)(?:: |:?\s*$)"
 )
 # The line above a traceback that need not end a process: a logger's record, or a thread's.

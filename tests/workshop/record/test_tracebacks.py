@@ -58,6 +58,8 @@ OUTPUTS = {
                 *TRACEBACK, "socket.timeout: timed out"], ""),
     "thread": (["Exception in thread Thread-3:", *TRACEBACK, "ValueError: x", *TRACEBACK, "StopIteration"], ""),
     "interrupted": ([*TRACEBACK, INTERRUPTED, DEEPSPEED], DEEPSPEED),
+    "warning raised": (["Exception ignored in: <function f at 0x7f>", *TRACEBACK, "ResourceWarning: x", *TRACEBACK,
+                        "DeprecationWarning: y"], "DeprecationWarning: y"),
     "not started": (["slurmstepd: error: container_p_join: open failed for /x: No such file", DEEPSPEED], DEEPSPEED),
 }  # fmt: skip
 
