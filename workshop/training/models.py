@@ -4,7 +4,6 @@ import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from workshop.private_names import changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
-from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
+from workshop.settings.model_file import decoder_type, shape_path, weight_files
 from workshop.settings.settings import Settings
 
 
@@ -63,15 +62,11 @@ def _damaged_file(folder: Path) -> ValueError | None:
 
 def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
-    if path := model_path(model_name):
-        with _loading(model_name):
-            found = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
-            kind = decoder_type(found.model_type)
-            return found if kind == found.model_type else AutoConfig.for_model(**found.to_dict() | {"model_type": kind})
-    expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-    near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {meant}{expected}")
+    path = shape_path(model_name)
+    with _loading(model_name):
+        found = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+        kind = decoder_type(found.model_type)
+        return found if kind == found.model_type else AutoConfig.for_model(**found.to_dict() | {"model_type": kind})
 
 
 def model_config(settings: Settings) -> Any:
