@@ -25,6 +25,8 @@ class GPTSettings(Settings):
     ff_dim: int = setting(positive)
     seq_length: int = setting(positive)  # positions the model knows; MAX_LENGTH tokens of them are used
 
+    own_model = MODEL_NAME
+
     def check(self) -> None:
         super().check()
         if self.hidden_size % self.num_heads:

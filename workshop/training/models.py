@@ -3,21 +3,19 @@
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
-from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
+from workshop.settings.model_file import decoder_type, shape_path, weight_files
 from workshop.settings.settings import Settings
 
 
@@ -36,9 +34,7 @@ def _loading(model_name: str) -> Iterator[None]:
         yield
     except Exception as error:
         damaged = _damaged_file(Path(model_name))
-        if not damaged and not isinstance(
-            error, OSError | ValueError | LookupError | ImportError | SafetensorError | StrictDataclassError
-        ):
+        if not damaged and isinstance(error, RuntimeError | MemoryError):  # no memory, or a GPU's error
             raise
         from workshop.data.hub import hub_error
 
@@ -61,17 +57,11 @@ def _damaged_file(folder: Path) -> ValueError | None:
 
 def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
-    if path := model_path(model_name):
-        with _loading(model_name):
-            config = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
-            kind = decoder_type(config.model_type)
-            if kind != config.model_type:
-                config = AutoConfig.for_model(**config.to_dict() | {"model_type": kind})
-            return config
-    expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-    near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {meant}{expected}")
+    path = shape_path(model_name)
+    with _loading(model_name):
+        config = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+        kind = decoder_type(config.model_type)
+        return config if kind == config.model_type else AutoConfig.for_model(**config.to_dict() | {"model_type": kind})
 
 
 def model_config(settings: Settings) -> Any:
