@@ -52,7 +52,8 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
     text = read_text(file)
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
-        print(f"Table {filled.table.number}: compared with {sources([filled]).removeprefix('From ')}")
+        source = filled.source or sources([filled]).removeprefix("From ")
+        print(f"Table {filled.table.number}: compared with {source}")
         for note in filled.notes:
             print(f"  {note}")
     for table in checked:
