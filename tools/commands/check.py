@@ -63,7 +63,8 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
     text, show = read_text(file), arguments.show
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
-        compared = [f"compared with {sources([filled]).removeprefix('From ')}"] if filled.runs else []
+        source = filled.source or (sources([filled]).removeprefix("From ") if filled.runs else "")
+        compared = [f"compared with {source}"] if source else []
         if told := [*compared, *filled.notes]:
             print(f"Table {filled.table.number}: " + "\n  ".join(told))
     for table in checked:

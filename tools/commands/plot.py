@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     over = "what the loss is drawn over (default: step)"
     parser.add_argument("--over", choices=plots.OVER, default="step", help=over)
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
-    parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
+    columns = f"the columns to draw, several as ends within a bar (default: {_COLUMN}, or the table's first)"
+    parser.add_argument("--column", nargs="+", metavar="COLUMN", help=columns)
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
@@ -104,6 +105,8 @@ def _resumed(run: Run) -> str:
 def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
+    Of several columns a row has one bar, in which each column's colour ends at its figure.
+
     Raises:
         InputError: no such table or column, or not one figure in it.
     """
@@ -112,15 +115,15 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     if table and arguments.tiny:
         table = replace(table, tiny=True, caption=f"{table.caption}\n{TINY_LINE}")
     columns = table.header[table.label_columns :] if table else []
-    column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
-    if column not in columns:
+    drawn = arguments.column or [_COLUMN if _COLUMN in columns else columns[0] if columns else ""]
+    if unknown := [column for column in drawn if column not in columns]:
         known = "no such table" if table is None else f"the columns {', '.join(columns)}"
-        raise InputError(f"--table {number} --column {column!r}: {exercise} has {known}")
+        raise InputError(f"--table {number} --column {unknown[0]!r}: {exercise} has {known}")
     filled = fill(table, runs).cells
-    cells = [filled.get((table.label(row), column)) for row in table.rows]
-    if not any(cell and cell.value is not None for cell in cells):
+    cells = {column: [filled.get((table.label(row), column)) for row in table.rows] for column in drawn}
+    if not any(cell and cell.value is not None for of_column in cells.values() for cell in of_column):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
-        raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
+        raise InputError(f"Table {number}: not one figure in the column {drawn[0]!r}{hint}")
     in_words = getattr(tables_py(exercise), "in_words", str)  # a group, if any, stands before a colon
     names = [in_words(" / ".join(dict.fromkeys(row[: table.label_columns]))) for row in table.rows]
     groups = [name.rpartition(": ")[0] for name in names]
@@ -128,11 +131,18 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     for before, after in pairwise(groups):
         places.append(places[-1] + (1 if before == after else 1.6))
     with plots.drawing(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
-        bars = axes.barh(places, [cell.value or 0 for cell in cells])
+        for column in drawn:
+            values = [cell.value or 0 for cell in cells[column]]
+            bars = axes.barh(places, values, label=column)
+            if len(drawn) > 1:
+                for bar in bars:
+                    bar.set_zorder(1 + 1 / (1 + bar.get_width()))  # a shorter one lies on a longer one
         axes.set_yticks(places, names)
-        axes.bar_label(bars, [cell.text for cell in cells], padding=3)
+        axes.bar_label(bars, [cell.text for cell in cells[drawn[-1]]], padding=3)
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.xaxis.set_major_formatter("{x:,g}")
-        axes.set(xlabel=column, title=table.caption.replace("*", ""))
-    return f"Table {number}: {column}"
+        axes.set(xlabel=column if len(drawn) == 1 else "", title=table.caption.replace("*", ""))
+        if len(drawn) > 1:
+            axes.legend()
+    return f"Table {number}: {', '.join(drawn)}"

@@ -35,7 +35,6 @@ FUNCTIONS: dict[str, Callable[[float, float], float]] = {
     "difference": lambda one, other: one - other,
     "percent": lambda one, other: 100 * one / other,
     "percent_less": lambda one, other: 100 * (1 - one / other),
-    "percent_more": lambda one, other: 100 * (one / other - 1),
 }
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _CELLS = re.compile(r"(\w+(?: \w+)*): (\S+) (.+ \| .+)")

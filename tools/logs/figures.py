@@ -208,6 +208,13 @@ _FIGURES = [
     Figure("peak_reserved_mib", lambda run: sources.gpu_summary(run).get("peak_mem_reserved_mib"),
         "Peak reserved (MiB)", unit="MiB", definition="peak memory that PyTorch's allocator held, used or not, largest "
         "rank (summary.json, peak_mem_reserved_mib)"),
+    *(Figure(f"memory_{phase}_mib", lambda run, key=f"mem_{phase}_mib": sources.gpu_summary(run).get(key), title,
+        unit="MiB", definition=f"what PyTorch's tensors have of rank 0's GPU {when} (summary.json, mem_{phase}_mib)")
+        for phase, title, when in (
+            ("loaded", "Loaded (MiB)", "before the first step"),
+            ("forward", "After the forward pass (MiB)", "after the first step's last forward pass"),
+            ("backward", "After the backward pass (MiB)", "before the first step's update"),
+            ("update", "After the update (MiB)", "after the first step's update, with the moments"))),
     Figure("real_tokens_per_second", lambda run: sources.summary(run).get("train/real_tokens_per_second"),
         "Real tokens/s", unit="tokens/s", missing="no step times", definition="tokens per second that are not padding, "
         "over all GPUs, without warm-up, evaluation and saving (summary.json, train/real_tokens_per_second)"),

@@ -122,13 +122,12 @@ def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
         cells = {
             (label, title): row[title] for label, row in rows.items() for title in definition.header if title in row
         }
-        notes, tolerance_percent = [], 0
+        notes, tolerance_percent, source = [], 0, ""
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
-            notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
-            strategy_of = chosen
+            tolerance_percent, source, strategy_of = 5, f"`python -m tools plan model {card.question}`", chosen
         else:
             notes = list(_other_strategies(strategy_of, expected))
-        found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent))
+        found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent, source))
     return found
 
 

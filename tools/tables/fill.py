@@ -34,13 +34,14 @@ class Cell:
 @dataclass(frozen=True)
 class FilledTable:
     """Attributes: cells: by the labels of row and column, none where the README's own text stays; notes: on runs and
-    logs; tolerance_percent: what a figure that is read from it may differ at least.
+    logs; tolerance_percent: what a figure that is read from it may differ at least; source: a command, if not runs.
     """
 
     table: Grid
     cells: dict[Place, Cell]
     notes: list[str]
     tolerance_percent: float = 0
+    source: str = ""
 
     @property
     def runs(self) -> list[Run]:

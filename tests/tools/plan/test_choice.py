@@ -51,6 +51,7 @@ def test_form_is_compared_with_the_planner_and_the_runs_it_names(
     form.write_text(text.replace("Card: ?", "Card: 6"))
     assert main(["check", str(form), "--logs", str(logs)]) == 1
     printed = capsys.readouterr().out
+    assert "Table 29: compared with `python -m tools plan model bloom-1b7 --gpus 2" in printed
     assert "Table 29, A, Tokens/s/GPU: found 1: too small" in printed
     assert "Table 30, B, States (MiB): found 8,533: too large" in printed
     assert "10 cells: 5 right, 2 wrong, 3 not filled in" in printed
