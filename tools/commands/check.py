@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tools.commands.fill import none_about
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
-from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
@@ -31,7 +30,7 @@ from tools.tables.forms import (
     read_cell,
     typed_predictions,
 )
-from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in
+from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in, text_table
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
