@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from math import inf
@@ -42,11 +43,12 @@ def main(arguments: argparse.Namespace) -> int:
         "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
         "network": network(environment),
     }
-    for name, one in findings.items():
-        print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
-    errors, warnings = (sum(one.status == status for one in findings.values()) for status in ("error", "warning"))
-    print(f"{counted(len(findings), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
-    return int(errors > 0)
+    for name, (status, text, fix) in findings.items():
+        print(one_line(f"{status:8} {name:11} {text}" + (f"  fix: {fix}" if fix else "")))
+    count = Counter(finding.status for finding in findings.values())
+    errors, warnings = counted(count["error"], "error"), counted(count["warning"], "warning")
+    print(f"{counted(len(findings), 'check')}: {errors}, {warnings}")
+    return int(count["error"] > 0)
 
 
 class Finding(NamedTuple):
