@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from math import inf
 from pathlib import Path
@@ -18,8 +19,11 @@ from typing import NamedTuple
 
 from tools.commands.options import above_0
 from tools.logs.runs import default_logs
+from tools.plan.gpus import DEFAULT, GPUS, at_hand
+from tools.plan.submitted_lines import prediction_of
 from tools.submit.slurm import minutes
 from tools.submit.submissions import Submission, exercise_files, read_list
+from workshop.record.errors import InputError
 from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
@@ -134,11 +138,19 @@ def time_limit(environment: Environment) -> Finding:
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
     limit_min = min(map(minutes, limits), default=inf)
-    asked = dict(asked_minutes(line, environment) for file in exercise_files([]) for line in read_list(file, {}))
-    longer = [f"{name} ({asked_min:.0f} min)" for name, asked_min in asked.items() if asked_min > limit_min]
+    gpu, longer = GPUS[at_hand() or DEFAULT], {}
+    for line in [line for file in exercise_files([]) for line in read_list(file, {})]:
+        name, asked_min = asked_minutes(line, environment)
+        if asked_min > limit_min:
+            planned_min = longer.get(name, (0, 0))[1]
+            with suppress(InputError):  # not for this GPU
+                planned_min = max(planned_min, prediction.limit_min if (prediction := prediction_of(line, gpu)) else 0)
+            longer[name] = asked_min, planned_min
     if not longer:
         return Finding("ok", "no launcher or line asks for more than the partition allows")
-    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}"
+    names = [f"{name} ({asked:.0f} min, planned {planned or '-'})" for name, (asked, planned) in longer.items()]
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
+    text += f"; planned for {gpu.driver_name}"
     return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
 
 
