@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.workshop.data.forms import CHATML
-from workshop.data.encoding import IGNORE, encode_all, load_tokenizer
+from workshop.data.encoding import IGNORE, encode_all, load_tokenizer, teaches_to_stop
 from workshop.data.sources import load_splits
 from workshop.record.errors import InputError
 
@@ -229,6 +229,16 @@ def targets(template: str | None, messages: list[dict[str, str]], length: int = 
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:
     assert targets(template, messages) == learnt
+
+
+@pytest.mark.parametrize(
+    ("template", "stops"), [(None, True), (CHATML, True), (MISTRAL, True), (CHATML.replace("</s>", "\n"), False)]
+)
+def test_template_without_an_end_of_answers_is_known(template: str | None, stops: bool) -> None:
+    """As Alpaca's: the model would go on after its answer."""
+    tokenizer = load_tokenizer("sample")
+    tokenizer.chat_template = template
+    assert teaches_to_stop({"id": "1", "messages": [USER, SAID, USER]}, tokenizer) == stops
 
 
 def test_answer_beyond_the_length_is_not_learnt_in_part() -> None:

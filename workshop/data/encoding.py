@@ -83,6 +83,14 @@ def encode_all(
     return encoded
 
 
+def teaches_to_stop(row: Row, tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Return whether a special token follows what the assistant says last in a conversation."""
+    target = next(text for text, kind in reversed(_text(row, tokenizer)[1]) if kind == TARGET)
+    said = next(turn["content"] for turn in reversed(row["messages"]) if turn["role"] == "assistant")
+    end = tokenizer(target.rpartition(said.strip())[2], add_special_tokens=False)["input_ids"]
+    return not tokenizer.added_tokens_decoder.keys().isdisjoint(end)
+
+
 def encode_prompts(
     examples: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int, max_new_tokens: int
 ) -> list[Encoded]:

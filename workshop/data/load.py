@@ -11,7 +11,7 @@ from datasets.fingerprint import Hasher
 from filelock import FileLock
 from transformers import DataCollator, PreTrainedTokenizerBase
 
-from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts
+from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts, teaches_to_stop
 from workshop.data.forms import Row
 from workshop.data.sources import cache_folder, code_of_package, load_splits, split_of
 from workshop.private_names import fingerprint
@@ -63,6 +63,8 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     collator = PaddingCollator(tokenizer.pad_token_id, pad_to)
     if "messages" in train.column_names:
         _note_unscored(settings)
+        if settings.labels == "answer" and not teaches_to_stop(train[0], tokenizer):
+            settings.note("warning: the chat template has no token after an answer: the model does not learn to stop")
         return Data(*encoded, [], collator)
     asked, known = [*islice(evaluation, settings.generate_size)], [*islice(train, settings.generate_train_size)]
     if asked or known:  # a question that is too long is refused now, not after the training
