@@ -103,19 +103,6 @@ def warn_if_changed(shell: Mapping[str, str]) -> None:
         )
 
 
-def check_all(environ: Mapping[str, str]) -> Configuration | None:
-    """Check the job's whole environment; return the configuration that is trained. Raises InputError."""
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
-    check_shell(environ)
-    check_world(environ)
-    configuration = check_settings(environ)
-    check_output(environ)
-    warn_without_reporter(environ)
-    warn_if_changed(environ)
-    return configuration
-
-
 def for_libraries(environ: Mapping[str, str]) -> dict[str, str]:
     """Return libraries' variables: against waiting in vain and lines that nobody needs, and W&B's project."""
     from workshop.data.hub import is_offline  # a package that may be missing
@@ -138,10 +125,18 @@ def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def main() -> None:
-    configuration = check_all(os.environ)
-    print(json.dumps(for_libraries(os.environ)))
+    environ = os.environ
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
+    check_shell(environ)
+    check_world(environ)
+    configuration = check_settings(environ)
+    check_output(environ)
+    warn_without_reporter(environ)
+    warn_if_changed(environ)
+    print(json.dumps(for_libraries(environ)))
     if configuration and configuration.is_deepspeed:
-        compile_operators(operators_of(configuration.content), os.environ)
+        compile_operators(operators_of(configuration.content), environ)
 
 
 if __name__ == "__main__":

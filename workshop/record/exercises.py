@@ -139,17 +139,9 @@ class Start:
         words = shlex.split(environ.get("LAUNCHER_ARGUMENTS", ""))
         script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
         nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-        return cls(
-            exercise,
-            launcher,
-            script,
-            processes=int(environ.get("WORLD_SIZE", nodes * per_node)),
-            nodes=nodes,
-            gpus_per_node=per_node,
-            rank=int(environ.get("RANK", "0")),
-            job=environ.get("SLURM_JOB_ID", ""),
-            supervisor=int(environ.get("LAUNCHER_PID", "0")),
-        )
+        processes, job = int(environ.get("WORLD_SIZE", nodes * per_node)), environ.get("SLURM_JOB_ID", "")
+        rank, supervisor = (int(environ.get(name, "0")) for name in ("RANK", "LAUNCHER_PID"))
+        return cls(exercise, launcher, script, processes, nodes, per_node, rank, job, supervisor)
 
 
 def every_exercise() -> list[Exercise]:
