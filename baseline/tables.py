@@ -3,9 +3,10 @@
 from tools.logs.run import NoneOf
 from tools.tables.table import Table, of_row, of_rows, runs
 
+LEARNS = runs(model="smollm2-135m", train_examples=500, shared_gpu=NoneOf())
 TABLES = {
     "1": Table(of_row),
-    "1b": Table(of_rows({"Value": runs()}), runs(model="smollm2-135m", train_examples=500, shared_gpu=NoneOf())),
+    "1b": Table(of_rows({"Value": runs()}), LEARNS, compares=["model"]),
     "2": Table(of_row),
     "2b": Table(of_row),
 }

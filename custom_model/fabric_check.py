@@ -122,7 +122,8 @@ def main() -> int:
     if world_size == 1:
         print("fabric check: one GPU has no fabric to check")
         return 0
-    process = started(one_per_node([], [*sys.argv[1:], "-m", "custom_model.fabric_check"]), signal.SIGTERM)
+    command = [*sys.argv[1:], "-m", "custom_model.fabric_check"]
+    process = started(one_per_node([], command, os.environ), signal.SIGTERM)
     try:
         process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600))
     except subprocess.TimeoutExpired:

@@ -25,10 +25,10 @@ class GPTSettings(Settings):
     ff_dim: int = setting(positive)
     seq_length: int = setting(positive)  # positions the model knows; MAX_LENGTH tokens of them are used
 
+    own_model = MODEL_NAME
+
     def check(self) -> None:
         super().check()
-        if self.timers:
-            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
         if self.hidden_size % self.num_heads:
             raise InputError(
                 f"HIDDEN_SIZE={self.hidden_size} cannot be shared among NUM_HEADS={self.num_heads}: expected a multiple"

@@ -16,7 +16,7 @@ class OffloadCheck:
     """Make it before the model, to measure the growth of CPU memory.
 
     Every rank prints what its configuration asks for; what it holds is printed after the first step
-    (workshop/training/sharding.py).
+    (workshop/measure/run_facts.py).
     """
 
     def __init__(self, arguments: TrainingArguments) -> None:

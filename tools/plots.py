@@ -3,14 +3,12 @@
 Every point is a sample, nothing is averaged.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +45,16 @@ class Line:
     y: list[float]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Chart:
-    """Attributes: key: names it in links and in scripts; lines: none: there is nothing to draw;
-    problem: why a log cannot be read, "" if it can.
-    """
+    """Attributes: key: names it in links and in scripts; problem: why a log cannot be read, "" if it can."""
 
     key: str
     title: str
     x_label: str
     y_label: str
-    lines: list[Line] = field(default_factory=list)
-    problem: str = ""
+    lines: list[Line]
+    problem: str
 
 
 def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]:
@@ -66,16 +62,17 @@ def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]
 
     Args: over: one of OVER; most: points of a line.
     """
-    found = []
+    drawn = []
     for key, title, x_label, y_label, source in _CHARTS:
-        chart = Chart(key, title, x_label or OVER[over][0], y_label)
-        lines = _over_steps(run, source, over, most) if isinstance(source, str) else _memory(run, source, most)
+        lines, problem = [], ""
         try:
-            chart.lines = [line for line in lines if line.x]
+            curves = _over_steps(run, source, over, most) if isinstance(source, str) else _memory(run, source, most)
+            lines = [line for line in curves if line.x]
         except LogError as error:
-            chart.problem = str(error)
-        found += [chart] if chart.lines or chart.problem else []
-    return found
+            problem = str(error)
+        if lines or problem:
+            drawn.append(Chart(key, title, x_label or OVER[over][0], y_label, lines, problem))
+    return drawn
 
 
 def _over_steps(run: Run, column: str, over: str, most: int) -> Iterator[Line]:
@@ -179,15 +176,11 @@ def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
 
     It has one column where `columns` would be wider than the figure.
     """
-    found = {
-        textwrap.fill(name, _LEGEND_WIDTH): line
-        for one in axes
-        for line, name in zip(*one.get_legend_handles_labels(), strict=True)
-    }
-    if found:
-        fitting = columns if max(map(len, found)) * columns < _LEGEND_WIDTH else 1
-        place = {"loc": "outside lower center", "fontsize": "small"}
-        drawn.legend(found.values(), found, ncols=fitting, **place)
+    pairs = [pair for part in axes for pair in zip(*part.get_legend_handles_labels(), strict=True)]
+    names = {textwrap.fill(name, _LEGEND_WIDTH): line for line, name in pairs}
+    if names:
+        fitting = columns if max(map(len, names)) * columns < _LEGEND_WIDTH else 1
+        drawn.legend(names.values(), names, ncols=fitting, loc="outside lower center", fontsize="small")
 
 
 def run_label(run: Run) -> str:

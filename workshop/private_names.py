@@ -1,4 +1,4 @@
-"""Every private name of a library that the workshop touches, without workshop/simulate/ and kernels/fast_models/.
+"""Every private name of a library that the workshop touches, without workshop/simulate/.
 
 Seen in Python 3.11 and 3.12, torch 2.11 and 2.13, Transformers 5.17 and 5.23, DeepSpeed 0.19.8, datasets 5.2.
 """
@@ -17,6 +17,8 @@ from typing import Any, NoReturn
 import torch
 from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import tree_leaves as tree_leaves
 
 # torch
 
@@ -76,6 +78,16 @@ def set_optimize_ddp(value: Any) -> None:
     from torch._dynamo import config  # seconds to import
 
     config.optimize_ddp = value
+
+
+def allow_any_length(tensor: torch.Tensor) -> None:
+    """Have torch.compile compile once for all sizes of the first dimension."""
+    torch._dynamo.maybe_mark_dynamic(tensor, 0)
+
+
+def own_parameter(module: torch.nn.Module, name: str) -> torch.nn.Parameter:
+    """Return a parameter that a property of the module's class hides."""
+    return module._parameters[name]
 
 
 def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:

@@ -1,12 +1,12 @@
 """`make site`: the documents as they are, copied to site/documents, become pages in site/html."""
 
 import os
-import sys
+import re
 from pathlib import Path
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[1]))
+from sphinx.application import Sphinx
 
+HERE = Path(__file__).parent
 project = html_title = "Shardlab"
 extensions = ["myst_parser"]
 myst_enable_extensions = ["attrs_inline"]  # the glossary's anchors
@@ -25,3 +25,16 @@ if repository := os.environ.get("GITHUB_REPOSITORY"):
         "source_branch": "main",
         "source_directory": "",
     }
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", list_exercises)
+
+
+def list_exercises(app: Sphinx, page: str, source: list[str]) -> None:
+    """Put the pages of README.md's exercises into its navigation (nav.md), in the order of its table."""
+    if page == root_doc:
+        folders = re.findall(r"^\| \[[\w-]+\]\((\S+)/README\.md\)", source[0], re.MULTILINE)
+        for name in ("README.md", "RESULTS.md"):
+            pages = [f"{folder}/{name}" for folder in folders if Path(app.srcdir, folder, name).exists()]
+            source[0] = source[0].replace(f"EXERCISE/{name}", "\n".join(pages))

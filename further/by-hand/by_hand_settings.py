@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.record.errors import InputError
+from workshop.settings.model_file import model_file
 from workshop.settings.settings import count, setting
 
 
@@ -24,3 +25,8 @@ class ByHandSettings(GPTSettings):
         for name in self.not_shown:
             if value := getattr(self, name):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
+
+    def check_start(self) -> None:
+        if model_file(self.model_name).get("output_router_logits"):
+            found = "output_router_logits in its config.json: the scripts leave out the router's own loss"
+            raise InputError(f"MODEL_NAME={self.model_name}: {found}; expected it to be false")

@@ -13,7 +13,7 @@ from custom_model.model import build_model as build_gpt
 from custom_model.settings import MODEL_NAME
 from workshop.private_names import end_process
 from workshop.record.control import Control
-from workshop.settings.configuration import configuration
+from workshop.settings.configuration import configuration_of
 from workshop.training.deepspeed import ask_cuda_for_free_memory
 from workshop.training.models import load_model
 
@@ -36,13 +36,13 @@ def own_device() -> torch.device:
 
 def fsdp_config(settings: ByHandSettings) -> dict[str, Any]:
     """Return a file of fsdp_configs/ with its defaults."""
-    values = configuration(settings).values
+    values = configuration_of(settings).values
     return {"replicas": 1, "cpu_offload": False} | values
 
 
 def zero_config(settings: ByHandSettings) -> dict[str, Any]:
     """Return a file of ds_configs/ with its "auto" values filled in; the script has the optimizer."""
-    config = configuration(settings).values
+    config = configuration_of(settings).values
     ask_cuda_for_free_memory()
     for name in ("train_batch_size", "optimizer"):
         config.pop(name, None)

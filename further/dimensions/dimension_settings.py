@@ -72,8 +72,8 @@ class DimensionSettings(ByHandSettings):
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
 
-    def check_start(self, start: Start) -> None:
-        _, size = self.layout(start.processes)
+    def check_start(self) -> None:
+        _, size = self.layout(self.start.processes)
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
         if self.model_name == MODEL_NAME and self.dimension != "ep":

@@ -1,6 +1,5 @@
 """Code that tp.py, cp.py and pp.py share beside the lesson; more is in by-hand's common.py and ddp.py."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from math import prod
@@ -22,7 +21,6 @@ from workshop.data.encoding import IGNORE, Encoded, PaddingCollator
 from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.record.errors import InputError
-from workshop.record.exercises import Start
 from workshop.training.models import model_config
 
 
@@ -38,7 +36,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
 
     if settings.model_name != MODEL_NAME:
         config = model_config(settings).get_text_config(decoder=True)
-        settings.check_start(Start.of(os.environ))  # again: a name on the hub has a config.json now
+        settings.check_start()  # again: a name on the hub has a config.json now
         if reason := difference(config, settings.max_length, change, "cpu"):
             found = f"{settings.dimension}.py would train another model than this {config.model_type}"
             raise InputError(f"MODEL_NAME='{settings.model_name}': {found} ({reason})")

@@ -37,8 +37,8 @@ from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
+from workshop.measure.run_facts import local_numel
 from workshop.training.models import blocks_of
-from workshop.training.sharding import local_numel
 
 
 def main() -> None:

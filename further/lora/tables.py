@@ -1,7 +1,7 @@
-"""Tables 27 to 27d: what adapters save and what they learn."""
+"""Tables 27 to 27e: what adapters save and what they learn."""
 
 from tools.logs.run import NoneOf, Where
-from tools.tables.table import Table, of_rows, runs
+from tools.tables.table import Table, of_rows, runs, strategy
 
 METHODS = {
     "full": runs(adapters="full"),
@@ -24,6 +24,12 @@ def model_and_method(label: str) -> Where:
     return runs(model=model) | METHODS[name]
 
 
+def model_and_strategy(label: str) -> Where:
+    """`llama-3.2-1b, ZeRO-2`."""
+    model, name = label.split(", ")
+    return runs(model=model) | strategy(name)
+
+
 TABLES = {
     "27": Table(of_rows(model_and_method, TEXTS), runs(world_size=1, rung="1_bf16", max_steps=20, grad_acc=1), BOTH),
     "27b": Table(of_rows(METHODS, TEXTS), runs(world_size=1, model="harbour-base", rung="1_bf16", train_examples=6400)),
@@ -35,6 +41,7 @@ TABLES = {
     "27d": Table(
         of_rows(METHODS, TEXTS), runs(world_size=1, model="llama-3.2-1b", max_length=512, batch_size=64), BOTH
     ),
+    "27e": Table(of_rows(model_and_strategy), runs(world_size=2, rung="1_bf16", adapters="lora"), compares=["model"]),
 }
 ROWS = "bloom-560m, full; bloom-560m, LoRA 8; bloom-560m, QLoRA 8"
 PREDICTIONS = {

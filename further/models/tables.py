@@ -4,7 +4,7 @@ import re
 
 from tools.logs.run import NoneOf, Where
 from tools.tables.comparisons import RUNGS
-from tools.tables.table import Table, of_rows, runs
+from tools.tables.table import Table, of_rows, runs, strategy
 
 RECIPES = RUNGS | {
     "TRL, wrapped": "peer_trl_packed",
@@ -31,6 +31,12 @@ def recipe(label: str) -> Where:
     return where
 
 
+def of_strategy(label: str) -> Where:
+    """`llama-3.2-1b, DDP: 12 documents`."""
+    model, method, name = re.fullmatch(r"(.+), (.+): (.+)", label).groups()
+    return recipe(f"{model}, {name}") | strategy(method)
+
+
 TABLES = {
     "23": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512), LADDER),
     "23d": Table(of_rows(recipe, TEXTS), TWO_GPUS | runs(max_length=512), LADDER),
@@ -39,6 +45,9 @@ TABLES = {
     "23h": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=1024), LADDER),
     "23i": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512), LADDER),
     "23j": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=512, batch_size=64), LADDER),
+    "23k": Table(
+        of_rows(of_strategy), FULL | runs(world_size=2, max_length=512, batch_size=64), LADDER, compares=["model"]
+    ),
     "24b": Table(of_rows(recipe, TEXTS), runs(world_size=1, max_steps=300), LADDER),
     "24c": Table(of_rows(recipe, TEXTS), TWO_GPUS | runs(max_length=512), LADDER),
     "24d": Table(of_rows(recipe, TEXTS), ONE_GPU | runs(max_length=4096, batch_size=2), LADDER),

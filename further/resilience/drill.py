@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,6 +14,7 @@ from drill_settings import DONE_HERE, DONE_OUTSIDE, DrillSettings
 from workshop.record.checkpoints import MANIFEST, newest
 from workshop.record.control import Control
 from workshop.record.errors import InputError
+from workshop.record.exercises import Start
 from workshop.record.run_record import last_attempt
 
 LONGEST_WAIT_S = 600
@@ -34,25 +36,25 @@ class Drill(TrainerCallback):
         if settings.fault == "rank_killed":
             os.kill(os.getpid(), signal.SIGKILL)
         elif settings.fault == "preemption":
-            preempt()
+            preempt(settings.start)
         elif settings.fault == "logger_killed":
-            kill_loggers()
+            kill_loggers(settings.run_dir)
         elif settings.fault in ("checkpoint_truncated", "shard_missing"):
             damage(settings)
             os.kill(os.getpid(), signal.SIGKILL)
         elif settings.fault in DONE_OUTSIDE:
             print(f"step {state.global_step}: waits for you to do it (FAULT={settings.fault})", flush=True)
             wait_s = time.monotonic() + LONGEST_WAIT_S
-            while time.monotonic() < wait_s and not Control(settings.run_dir).told:
+            while time.monotonic() < wait_s and not Control(settings.run_dir).read().told:
                 time.sleep(0.2)
 
 
-def preempt() -> None:
+def preempt(start: Start) -> None:
     """Preempts the job: SLURM signals it and queues it again; without SLURM the launcher gets the signal."""
-    if job := os.environ.get("SLURM_JOB_ID"):
-        subprocess.run(["scontrol", "requeue", job], check=True)
+    if start.job:
+        subprocess.run(["scontrol", "requeue", start.job], check=True)
     else:
-        os.kill(int(os.environ["LAUNCHER_PID"]), signal.SIGTERM)
+        os.kill(start.supervisor, signal.SIGTERM)
 
 
 def damage(settings: DrillSettings) -> None:
@@ -68,11 +70,11 @@ def damage(settings: DrillSettings) -> None:
         os.truncate(largest, largest.stat().st_size // 2)
 
 
-def kill_loggers() -> None:
+def kill_loggers(run_dir: Path) -> None:
     """Kill the memory loggers of this run only."""
     for process in psutil.process_iter():
         try:
-            own = process.environ().get("RUN_DIR") == os.environ["RUN_DIR"]
+            own = process.environ().get("RUN_DIR") == str(run_dir)
             if own and any(name in " ".join(process.cmdline()) for name in ("nvidia-smi", "psrecord", "memory_logger")):
                 process.kill()
         except psutil.Error:

@@ -1,13 +1,11 @@
 """The settings of the workshop and of the speed ladder; combinations that cannot work are errors at the start."""
 
-import os
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from workshop.record.errors import InputError
-from workshop.record.exercises import Start
 from workshop.settings.attention import GPU_KERNELS, HEAD_SIZES, fastest_kernel
 from workshop.settings.configuration import Configuration
 from workshop.settings.settings import Settings, boolean, choice, count, positive, setting
@@ -61,10 +59,10 @@ class LadderSettings(Settings):
             if self.rung.startswith("peer_") and (value := getattr(self, name)) not in ("no", "", 0):
                 raise InputError(f"{name.upper()}={value}: no peer reads it; expected it left out")
 
-    def check_start(self, start: Start) -> None:
-        if self.rung.startswith("peer_") != (start.script == "peers.py"):
+    def check_start(self) -> None:
+        if self.rung.startswith("peer_") != (self.start.script == "peers.py"):
             raise InputError(
-                f"RUNG={self.rung}: {start.launcher} does not train it; expected peers.slurm or "
+                f"RUNG={self.rung}: {self.start.launcher} does not train it; expected peers.slurm or "
                 "peers_torchrun.slurm for a peer, another launcher for the other rungs"
             )
 
@@ -127,8 +125,7 @@ def check_rung(settings: LadderSettings) -> tuple[LadderSettings, bool]:
         lines += ["warning: CUDA_GRAPH=true needs a GPU and there is none; steps run as usual"]
     if settings.stream == "bf16" and not settings.bf16:
         lines += ["warning: STREAM=bf16 needs BF16=true; the sum through the blocks stays in the type they compute in"]
-    if os.environ.get("RANK", "0") == "0":
-        print("\n".join(lines))
+    settings.note("\n".join(lines))
     _check_machine(settings, gpu)
     _check_model(settings, config)
     return settings, gpu
@@ -156,9 +153,6 @@ def _check_model(settings: LadderSettings, config: Any) -> None:
     from workshop.kernels.fast_models.attention import head_size
 
     switches, kind, model = settings.switches, config.model_type, f"MODEL_NAME='{settings.model_name}'"
-    places = getattr(config, "max_position_embeddings", settings.max_length)  # BLOOM has none
-    if settings.max_length > places:
-        raise InputError(f"MAX_LENGTH={settings.max_length}: expected at most the model's {places} positions")
     window = getattr(config, "sliding_window", None)
     if switches and window and window < settings.max_length:
         seen = f"{model} sees {window} tokens back, which they leave out"

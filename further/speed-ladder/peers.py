@@ -28,7 +28,7 @@ from workshop.data.load import Data, load_data
 from workshop.measure.by_hand_recorder import open_records
 from workshop.measure.trainer_hooks import callbacks_for, end_run, prepare_libraries, reporting, write_summary
 from workshop.record.errors import InputError
-from workshop.settings.configuration import configuration
+from workshop.settings.configuration import configuration_of
 from workshop.training.fsdp import prepare_wrapping
 from workshop.training.models import find_gpu, load_model
 
@@ -202,7 +202,7 @@ def main() -> None:
     open_records(settings)
     tokenizer = load_tokenizer(settings.tokenizer_name or settings.model_name)
     data = load_data(settings, tokenizer)
-    found = configuration(settings)
+    found = configuration_of(settings)
     model = load_model(settings, tokenizer, sharded=bool(found and found.is_fsdp))
     trainer = PEERS[settings.rung](settings, data, model, tokenizer)
     prepare_wrapping(settings, trainer)

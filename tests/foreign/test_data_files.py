@@ -102,7 +102,8 @@ UNREAD = {
     "tools": ({"conversations": [{"from": "gpt", "value": "x"}], "tools": '[{"name": "f"}]'}, "tools: found"),
     "pair not to learn": ({"prompt": "Hi", "completion": "Go.", "label": False}, "label: found False"),
     "answer in the prompt": ({"prompt": [USER, SAID, USER], "completion": [SAID]}, "prompt: found a turn of an assist"),
-    "pair of a csv not to learn": ({"prompt": "Hi", "completion": "Go.", "label": "False"}, "label: found False"),
+    "pair of a csv not to learn": ({"prompt": "Hi", "completion": "Go.", "label": "False"}, "label: found 'False'"),
+    "number of a pair not to learn": ({"prompt": "Hi", "completion": "Go.", "label": 0}, "label: found 0"),
     "picture": ({"conversations": [{"from": "gpt", "value": "A boat."}], "image": "1.jpg"}, "image: found '1.jpg'"),
     "spans": ({"messages": [USER, SAID | {"train_detail": [{"train": False}]}]}, r"messages\[1\]: train_detail: found"),
     "context of parts": ({"question": "Who?", "context": {"title": ["A"]}, "answer": "Me"}, "context: found {.*a text"),
@@ -217,12 +218,13 @@ def targets(template: str | None, messages: list[dict[str, str]], length: int = 
         (OWN_SYSTEM, [USER, SAID], "Hello.</s>"),
         (OWN_SYSTEM, [SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (PREFILL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (PREFILL, [USER, THOUGHT, USER, SAID], "<think>So.</think>Four.</s>Hello.</s>"),
         (UNASKED, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (CHATML.replace("|>", "|> "), [USER, SAID, USER, SAID], " Hello.</s> Hello.</s>"),
     ],
     ids=[
         *["none", "chatml", "gemma", "mistral", "thinking", "deaf", "own system", "assistant first", "prefill"],
-        *["no generation prompt", "a prompt that ends in a blank"],
+        *["prefill that an answer begins like", "no generation prompt", "a prompt that ends in a blank"],
     ],
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:

@@ -27,9 +27,7 @@ from tools.plan.submitted_lines import workload_of
 from tools.submit.submissions import read_argument
 from tools.submit.submitted import read_as_job
 from workshop.record.errors import InputError
-from workshop.record.exercises import Start
 from workshop.settings import deepspeed_config
-from workshop.settings import settings as of_settings
 from workshop.settings.configuration import check_configuration, read_configuration
 from workshop.settings.settings import Settings
 
@@ -106,8 +104,6 @@ RULES = {"w3-wrong-types.json": "nothing reads 'gpus.dp_replicate_size'", "w4-wr
 def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Reads a file as its job's preflight does, and as the planner does; both must say the same."""
     own = ENVIRONMENT | {"FP16": "false", "NPROC_PER_NODE": "2"}
-    monkeypatch.setenv("NPROC_PER_NODE", "2")
-    monkeypatch.setattr(of_settings, "has_gpu", lambda: True)
 
     def both(name: str, **changes: str) -> tuple[str | dict[str, Any], Any]:
         exercise = EXERCISES[name[0]]
@@ -118,7 +114,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         line = read_argument(" ".join([*words, str(FILES[name])]), {})
         try:
             settings = Settings.from_environment(own | {"CONFIG": str(FILES[name])} | changes, Path("none"))
-            check_configuration(settings, Start.of(own))
+            check_configuration(settings)
         except InputError as error:
             with pytest.raises(InputError) as planned:
                 workload_of(line)
@@ -152,7 +148,7 @@ def test_file_is_read_as_it_is_written_by_launcher_and_planner(read: Callable[..
 
 
 def test_classes_of_another_model_are_refused_before_its_blocks_are_sharded() -> None:
-    """By accelerate; classes that are not the blocks are refused once they are seen (training/sharding.py)."""
+    """By accelerate; classes that are not the blocks are refused once they are seen (measure/run_facts.py)."""
     model = AutoModelForCausalLM.from_config(BloomConfig(hidden_size=8, n_head=1, n_layer=1, vocab_size=8))
     names = json.loads(FILES[OTHER_MODEL].read_text())["transformer_layer_cls_to_wrap"]
     wrap = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": names}

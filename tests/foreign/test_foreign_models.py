@@ -105,6 +105,7 @@ DAMAGED = [
     ("config.json", {"num_hidden_layers": 3}, "found 9 weights .* missing or of another size, such as model.layers.2."),
     ("config.json", {"hidden_size": "64"}, "cannot load it .*expected int, got str"),
     ("config.json", {"model_type": "bert"}, "bert sees the tokens to predict"),
+    ("config.json", {"model_type": "exaone4", "sliding_window_pattern": "LLLG"}, "cannot load it .unsupported operand"),
     ("config.json", {}, ""),
     ("model.safetensors", {}, "cannot load it .model.safetensors of 0 bytes .*header too small"),
     ("pytorch_model.bin", {}, "cannot load it .pytorch_model.bin of 0 bytes cannot be read: EOFError"),

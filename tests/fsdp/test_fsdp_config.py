@@ -10,11 +10,11 @@ from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, se
 
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.training.test_generation import tiny_bloom
+from workshop.measure.run_facts import RunRecorder
 from workshop.record.errors import InputError
 from workshop.settings.fsdp_config import checked_fsdp
 from workshop.settings.settings import Settings
 from workshop.training.fsdp import fsdp_config, start_scaler
-from workshop.training.sharding import ShardingRecorder
 
 CONFIGS = Path(__file__).parents[2] / "fsdp/fsdp_configs"
 
@@ -65,9 +65,9 @@ def test_combination_that_cannot_work_is_an_error_before_training(
 
 def test_K2_blocks_that_are_no_units_stop_the_run() -> None:
     model = tiny_bloom()
-    recorder = ShardingRecorder(settings("full_shard"), model)
+    recorder = RunRecorder(settings("full_shard"), None, model)
     with pytest.raises(InputError, match=r"full_shard.json: 0 of the model's 2 blocks \(BloomBlock\) are shard"):
-        recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model)
+        recorder.on_train_begin(SimpleNamespace(fsdp=True), None, None, model, None)
 
 
 def test_training_in_fp16_goes_on_from_a_checkpoint_of_the_optimizer() -> None:

@@ -91,7 +91,7 @@ def test_a_node_without_network_and_cache_says_so_at_once(offline: Ranks, tmp_pa
     (error,) = [line for line in printed if line.startswith(("error", "Traceback", "Retrying"))]
     assert "(TOKENIZER_NAME, or else MODEL_NAME): HF_HUB_OFFLINE=1 and the cache" in error
     assert f"run `python -m workshop.data.prefetch {model}` where there is a network" in error
-    assert "workshop.data.prefetch" in record_end(folder, 1, "")["reason"]
+    assert "workshop.data.prefetch" in record_end(folder, {}, 1, "")["reason"]
 
 
 # In one process, because the libraries take seconds to import.
@@ -157,27 +157,9 @@ def test_a_shared_cache_need_not_be_writable(cache: Path, offline: Ranks, tmp_pa
     assert list((tmp_path / "own/shardlab/datasets").rglob("*.arrow"))
 
 
-def test_an_interrupted_prefetch_is_completed_by_the_next_one(hub: HubServer, tmp_path: Path) -> None:
-    """What came whole is kept; what lacks is fetched."""
-    command = ("-m", "workshop.data.prefetch", "bigscience/bloom-560m")
-    assert python(tmp_path, hub.url, *command, DATASET="sample").returncode == 0
-    (weights,) = tmp_path.glob("hub/models--*/snapshots/*/model.safetensors")
-    content, blob = weights.read_bytes(), weights.resolve()
-    blob.with_suffix(".incomplete").write_bytes(content[:1000])
-    blob.unlink()
-    weights.unlink()
-    hub.requests.clear()
-    second = python(tmp_path, hub.url, *command, DATASET="sample")
-    assert second.returncode == 0, second.stderr
-    assert weights.read_bytes() == content
-    fetched = [request for request in hub.requests if request.startswith("GET") and "/api/" not in request]
-    assert all("safetensors" in request for request in fetched), fetched
-
-
 @pytest.mark.parametrize(
     ("model", "cache", "changes", "expected"),
     [
-        ("gated/bloom", "hf", {}, "MODEL_NAME=gated/bloom: .*/gated/bloom is gated; .* `hf auth login`"),
         ("my/bloom", "hf", {}, "MODEL_NAME=my/bloom: the hub has no .*; expected a name such as bigscience/bloom-560m"),
         ("big/bloom", "file/hf", {}, r"cannot write to the cache \S+/file/hf/hub \(HF_HOME\): .*you may write to"),
         ("big/bloom", "hf", {"HF_ENDPOINT": REFUSED}, f"HF_ENDPOINT: {REFUSED} cannot be reached .*login node"),

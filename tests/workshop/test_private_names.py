@@ -5,38 +5,23 @@ And a save that fails changes no folder.
 
 import atexit
 import ctypes
-import json
 import multiprocessing
 import os
-import sys
 import tempfile
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
-import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.launching import REPO, run
 from workshop.private_names import end_process, save_in
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The lines of this file, run as a script."""
+def test_nothing_is_lost_nobody_stays_and_python_does_not_finalize() -> None:
+    """It would end gloo's threads inside of C++ code: SIGABRT after all results were written."""
     own = {"PYTHONPATH": str(REPO), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}
-    return run("python", __file__, tmp_path_factory.mktemp("ends"), **own).stdout.splitlines()
-
-
-def test_rank_is_not_aborted_while_gloo_lets_go_of_a_tensor(printed: list[str]) -> None:
-    """SIGABRT after all results were written: Python ended gloo's thread inside of C++ code."""
-    assert json.loads(printed[0]) == [0, 0]
-
-
-def test_nothing_is_lost_and_nobody_stays(printed: list[str]) -> None:
-    _, first, living, registered, of_c = printed
+    first, living, registered, of_c = run("python", __file__, **own).stdout.splitlines()
     worker, folder = first.split()
     assert (registered, of_c) == ("registered", "of a C library")
     assert living == "0", "each of DataLoader's workers is waited for, 5 s"
@@ -45,44 +30,14 @@ def test_nothing_is_lost_and_nobody_stays(printed: list[str]) -> None:
 
 
 class LastObject:
-    """Python deletes it when it finalizes already; while it sleeps, other threads may have the lock."""
+    """Python deletes it when it finalizes."""
 
-    def __del__(self, sleep=time.sleep) -> None:
-        sleep(1.0)
-
-
-def rank_of_two(rank: int, folder: Path, to_rank_0: tuple[int, int], to_rank_1: tuple[int, int]) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    group = dist.group.WORLD
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))  # outlives everything, as in DTensor's caches
-    if rank == 0:
-        group.allreduce([torch.ones(1)])
-        sys.setswitchinterval(1000.0)  # gloo's thread gets the lock only where this one blocks without it
-        atexit._clear()  # the last thing before Python finalizes is a call that keeps the lock until rank 1 is done
-        atexit.register(ctypes.PyDLL(None).read, to_rank_0[0], ctypes.create_string_buffer(1), 1)
-        atexit.register(os.write, to_rank_1[1], b"!")
-    else:
-        os.read(to_rank_1[0], 1)
-        group.allreduce([torch.ones(1)]).wait()
-        time.sleep(2.0)  # rank 0's thread comes so far, too
-        os.write(to_rank_0[1], b"!")
-    dist.destroy_process_group()
+    def __del__(self, write=os.write) -> None:
+        write(1, b"finalizes\n")
 
 
 def main() -> None:
-    """One of two ranks ends while gloo's thread waits for the interpreter's lock; prints their codes.
-
-    Then this process ends, with things around that Python's own end would have tidied up.
-    """
-    pipes = os.pipe(), os.pipe()
-    children = []
-    for rank in (0, 1):
-        child = os.fork()
-        if not child:
-            rank_of_two(rank, Path(sys.argv[1]), *pipes)
-            return
-        children.append(child)
-    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+    """With things around that Python's own end would have tidied up."""
     global folder, batches
     folder = tempfile.TemporaryDirectory()
     batches = iter(DataLoader(range(4), num_workers=1, persistent_workers=True))

@@ -1,7 +1,7 @@
 """Deprecations that nobody who trains can mend are not shown; any other warning is."""
 
 from tests.launching import run
-from workshop.launch.__main__ import comforts
+from workshop.launch.checks import for_libraries
 
 # Made as Transformers 5.23, DeepSpeed on PyTorch 2.13 and 2.14, and another library make them.
 WARNINGS = """
@@ -19,7 +19,8 @@ for module in ("deepspeed.comm.torch", "accelerate.state"):
 
 
 def test_deprecations_in_libraries_are_silent_and_every_other_warning_is_shown() -> None:
-    shown = run("python", "-c", WARNINGS, **comforts({"HF_HUB_OFFLINE": "1"})).stderr  # as a launcher's job
+    own = for_libraries({"HF_HUB_OFFLINE": "1", "EXPERIMENT_NAME": "baseline"})  # as a launcher's job
+    shown = run("python", "-c", WARNINGS, **own).stderr
     assert "`gradient_checkpointing" not in shown and "`is_gradient_checkpointing` is deprecated" in shown
     assert "all_gather_single" not in shown
     assert shown.count("`all_gather_into_tensor` is deprecated") == 1 and shown.count("of another kind") == 2

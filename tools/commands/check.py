@@ -1,4 +1,4 @@
-"""Compare a participant's filled-in tables with the logs, cell by cell; those of several people in a line per file.
+"""Compare a participant's tables with the logs, cell by cell, or several people's with a line per file.
 
 A figure is right within the tolerance, or half a unit of the last digit that `fill` prints if that is more.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tools.commands.fill import fill_all
+from tools.commands.fill import none_about
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
@@ -18,8 +18,19 @@ from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
 from tools.plan import choice
-from tools.tables.fill import NOT_MEASURED, Cell, FilledTable, sources
-from tools.tables.forms import BLANK, RIGHT, VERDICTS, WRONG, Checked, Judgement, counts, prediction_lines, read_cell
+from tools.tables.fill import Cell, FilledTable, fill, sources
+from tools.tables.forms import (
+    BLANK,
+    RIGHT,
+    VERDICTS,
+    WRONG,
+    Checked,
+    Judgement,
+    counts,
+    prediction_lines,
+    read_cell,
+    typed_predictions,
+)
 from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
@@ -48,16 +59,22 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> int:
-    """Print what there is to say about each cell; gives the exit code."""
-    text = read_text(file)
+    """Print a line per cell with a remark; gives the exit code."""
+    text, show = read_text(file), arguments.show
     checked = check_form(file, text, runs, arguments)
     for filled in [table.filled for table in checked if table.cells]:
-        print(f"Table {filled.table.number}: compared with {sources([filled]).removeprefix('From ')}")
-        for note in filled.notes:
-            print(f"  {note}")
+        source = filled.source or (sources([filled]).removeprefix("From ") if filled.runs else "")
+        compared = [f"compared with {source}"] if source else []
+        if told := [*compared, *filled.notes]:
+            print(f"Table {filled.table.number}: " + "\n  ".join(told))
     for table in checked:
-        _print_cells(file, table.cells, arguments.show)
-    for line in [*prediction_lines(checked, text, runs, arguments.show), *choice.prediction_lines(checked)]:
+        if table.cells and all(cell.verdict == BLANK for cell in table.cells):
+            print(f"{file}:{table.cells[0].line}: Table {table.copy.number}: not filled in")
+            continue
+        for cell in [cell for cell in table.cells if cell.text]:
+            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
+            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
+    for line in _about_predictions(checked, text, runs, show):
         print(line)
     count = counts(checked)
     print(f"{counted(count.total(), 'cell')}: " + ", ".join(f"{count[verdict]} {verdict}" for verdict in VERDICTS))
@@ -74,13 +91,20 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
     """Print a line per file, and which cells most people got wrong; gives the exit code."""
     rows, missed, failed = [["file", "tables", *VERDICTS, "problem"]], Counter(), False
     for file in files:
-        checked, problem = _checked(file, runs, arguments)
+        try:
+            checked = check_form(file, read_text(file), _runs_of_participant(file, runs), arguments)
+        except (InputError, NoRunsError) as error:
+            problem = one_line(" ".join(str(error).splitlines()[:2])).removeprefix(f"{file}:").strip()
+            # The file is in a column of its own; what is left may begin with a line number.
+            rows.append([str(file), *[""] * 4, re.sub(r"^(\d+):", r"line \1:", problem)])
+            failed = True
+            continue
         count = counts(checked)
         numbers = " ".join(table.copy.number for table in checked)
-        rows.append([str(file), numbers, *("" if problem else str(count[one]) for one in VERDICTS), problem])
+        rows.append([str(file), numbers, *(str(count[verdict]) for verdict in VERDICTS), ""])
         cells = (cell for table in checked for cell in table.cells if cell.verdict == WRONG)
         missed.update((cell.table, cell.row, cell.column) for cell in cells)
-        failed = failed or bool(problem) or _is_wrong(count)
+        failed = failed or _is_wrong(count)
     if arguments.format == "csv":
         print_csv(rows)
     else:
@@ -90,18 +114,8 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
     return int(failed)
 
 
-def _checked(file: Path, runs: list[Run], arguments: argparse.Namespace) -> tuple[list[Checked], str]:
-    """The file's tables with the judgement of their cells, or why it could not be checked."""
-    try:
-        return check_form(file, read_text(file), _runs_of_participant(file, runs), arguments), ""
-    except (InputError, NoRunsError) as error:
-        text = one_line(" ".join(str(error).splitlines()[:2]))
-        # The file is in a column of its own; what is left may begin with a line number.
-        return [], re.sub(r"^(\d+):", r"line \1:", text.removeprefix(f"{file}:").strip())
-
-
 def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
-    """Of several people's runs those of the user that the file is named after.
+    """The runs of the user that the file is named after, or all runs if they are of one user.
 
     Raises:
         InputError: there are several people's runs, and none is of a user of the file's name.
@@ -114,7 +128,7 @@ def _runs_of_participant(file: Path, runs: list[Run]) -> list[Run]:
 
 
 def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Namespace) -> list[Checked]:
-    """The tables of a form with this text, each with the judgement of its cells.
+    """Judge each cell of a form's tables.
 
     Args:
         arguments: the tolerance in percent, and where the runs are from.
@@ -131,12 +145,13 @@ def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Names
     of_choice = choice.definitions()
     known = table_definitions(TINY_LINE in text) | of_choice
     definitions = [_definition(copy, known) for copy in copies]
-    if all(copy.number in of_choice for copy in copies):
-        tables = choice.filled(copies, text, runs)
-    else:
+    chosen = [copy for copy in copies if copy.number in of_choice]
+    by_planner = {table.table.number: table for table in (choice.filled(chosen, text, runs) if chosen else ())}
+    tables = [by_planner.get(table.number) or fill(table, runs) for table in definitions]
+    if not by_planner and not any(table.runs for table in tables):
         nothing = f"no run that the tables of {file} are about:"
         command = f"python -m tools check {file}{same_runs(arguments)}"
-        tables = fill_all(definitions, runs, chosen_logs(arguments), nothing, command)
+        raise none_about(definitions, runs, chosen_logs(arguments), nothing, command)
     marked = any(filled.table.by_hand for filled in tables)
     return [
         Checked(copy, filled, compare(copy, filled, arguments.tolerance, marked, runs))
@@ -144,15 +159,24 @@ def check_form(file: Path, text: str, runs: list[Run], arguments: argparse.Names
     ]
 
 
-def _print_cells(file: Path, cells: list[Judgement], show: bool) -> None:
-    """What there is to say about a table's cells, with `show` what is expected; of a table without any, one line."""
-    if cells and all(cell.verdict == BLANK for cell in cells):
-        print(f"{file}:{cells[0].line}: Table {cells[0].table}: not filled in")
-        return
-    for cell in cells:
-        if cell.text:
-            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
-            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
+def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
+    """The lines about a form's predictions.
+
+    Args:
+        runs: which fill the exercise's tables that the form lacks.
+        show: also figures of cells that the participant has not read, or read wrongly.
+    """
+    folders = {table.filled.table.path.parent for table in checked if table.copy.number not in choice.definitions()}
+    found = [*choice.predictions([table.copy for table in checked])]
+    found += [one for folder in folders for one in typed_predictions(text, folder)]
+    tables = {table.copy.number: table.filled for table in checked}
+    missing = {number for _, _, places in found for number, *_ in places} - tables.keys()
+    definitions = table_definitions(TINY_LINE in text) if missing else {}
+    tables |= {number: fill(definitions[number], runs) for number in missing}
+    cells = {(number, *place): cell for number, table in tables.items() for place, cell in table.cells.items()}
+    judged = [one for table in checked for one in table.cells]
+    unread = {(one.table, one.row, one.column) for one in judged if one.verdict != RIGHT and not show}
+    yield from prediction_lines(found, cells, unread)
 
 
 def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
@@ -178,11 +202,11 @@ def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
 
 
 def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, runs: list[Run]) -> list[Judgement]:
-    """A judgement of each of the table's cells, but for those that are blank and about which the logs say nothing.
+    """Judge each cell of the table, except blank cells that the logs cannot fill.
 
     Args:
-        marked: of the blank cells only those count that are to be filled in by hand.
-        runs: also those that the table does not show.
+        marked: count a blank cell only if it is to be filled in by hand.
+        runs: all runs, also those that no cell shows.
 
     Raises:
         InputError: a row is not in the definition or is twice in the copy.
@@ -199,51 +223,59 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
         written[key] = line, dict(zip(columns, row, strict=True))
     judged = []
     for key, row in zip(known, filled.table.rows, strict=True):
-        label, (line, own) = filled.table.label(row), written.get(key, (copy.header_line, {}))
+        label, (line, cells) = filled.table.label(row), written.get(key, (copy.header_line, {}))
         for mark, column in zip(row, filled.table.header, strict=True):
             cell = filled.cells.get((label, column))
-            found = own.get(normalised(column), "")
-            found = "" if found == mark else found  # a form's mark, not a participant's
+            typed = cells.get(normalised(column), "")
+            typed = "" if typed == mark else typed  # a form's mark, not a participant's
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
-            if cell and (found or (asked and (cell.value is not None or not cell.text.startswith(("no ", "not "))))):
+            if cell and (typed or (asked and not _is_missing(cell))):
                 place = copy.number, line, label, column
-                judged.append(Judgement(*place, *judge(found, cell, tolerance, runs), cell.text))
+                judged.append(Judgement(*place, *judge(typed, cell, tolerance, runs), cell.text))
     return judged
 
 
-def judge(found: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
+def _is_missing(cell: Cell) -> bool:
+    """Whether there is no run, or the run has no such figure."""
+    return cell.value is None and cell.text.startswith(("no ", "not "))
+
+
+def judge(typed: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[str, str]:
     """The verdict on a participant's cell, and what to say about it; `tolerance` in percent.
 
     Also right is what another completed run of the same settings printed, which is then named.
     """
-    if normalised(found) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
+    if normalised(typed) in (normalised(cell.text), normalised(cell.text.split(" (")[0])):
         return RIGHT, ""
     try:
-        own = read_cell(found, cell.figure)
+        value = read_cell(typed, cell.figure)
     except InputError as problem:
-        return WRONG, f"found {found!r}: {problem}"
-    if own is None:  # "-" is right where the logs have nothing either
-        return (RIGHT, "") if found and cell.value is None else (BLANK, BLANK)
-    if cell.text == NOT_MEASURED:
-        return WRONG, f"found {found}: the logs have no such run"
-    if isinstance(own, str) or cell.value is None or isinstance(cell.value, bool):
-        return WRONG, f"found {found}: the logs say otherwise"
-    rounding = 0.5 * 10.0 ** -cell.figure.digits(cell.value)
+        return WRONG, f"found {typed!r}: {problem}"
+    if value is None:  # "-" is right where the logs have nothing either
+        return (RIGHT, "") if typed and cell.value is None else (BLANK, BLANK)
+    if _is_missing(cell):
+        return WRONG, f"found {typed}: the logs have no such figure"
+    if isinstance(value, str) or cell.value is None or isinstance(cell.value, bool):
+        return WRONG, f"found {typed}: the logs say otherwise"
+    rounding = 0.5 * 10.0 ** -len(cell.text.partition(".")[2])
     allowed = max(abs(cell.value) * tolerance / 100, rounding)
-    if abs(own - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+    if abs(value - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
         return RIGHT, ""
     shown = [_settings(run) for run in cell.runs]
     for run in [*cell.runs, *(run for run in runs if run.state == "completed" and _settings(run) in shown)]:
-        for value, what in _figures(run, cell.figure.name):
-            if value is not None and abs(own - value) <= max(abs(value) * tolerance / 100, rounding):
-                return RIGHT, f"found {found}: {what}"
-    if found.translate(_OTHER_MARKS) != found:
+        for printed, what in _figures(run, cell.figure.name):
+            if printed is not None and abs(value - printed) <= max(abs(printed) * tolerance / 100, rounding):
+                return RIGHT, f"found {typed}: {what}"
+    if typed.translate(_OTHER_MARKS) != typed:
         with suppress(InputError):
-            other = read_cell(found.translate(_OTHER_MARKS), cell.figure)
+            other = read_cell(typed.translate(_OTHER_MARKS), cell.figure)
             if isinstance(other, float) and abs(other - cell.value) <= allowed:
-                return WRONG, f"found {found}: read as {own:g}; write a point before decimals, a comma before thousands"
-    return WRONG, f"found {found}: too {'large' if own > cell.value else 'small'}"
+                return (
+                    WRONG,
+                    f"found {typed}: read as {value:g}; write a point before decimals, a comma before thousands",
+                )
+    return WRONG, f"found {typed}: too {'large' if value > cell.value else 'small'}"
 
 
 def _figures(run: Run, name: str) -> Iterator[tuple[float | None, str]]:

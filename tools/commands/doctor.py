@@ -1,7 +1,5 @@
 """Say whether this site is ready: environment, GPUs, SLURM, caches, space, network; a fix for what is not."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -23,6 +21,7 @@ from tools.submit.submissions import Submission, exercise_files, read_list
 from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     environment = sourced(REPO / "cluster.env", os.environ)
-    found = {
+    findings = {
         "python": python(environment),
         "packages": packages(),
         **with_torch(environment, arguments.names),
@@ -43,10 +42,10 @@ def main(arguments: argparse.Namespace) -> int:
         "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
         "network": network(environment),
     }
-    for name, one in found.items():
+    for name, one in findings.items():
         print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
-    errors, warnings = (sum(one.status == status for one in found.values()) for status in ("error", "warning"))
-    print(f"{counted(len(found), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    errors, warnings = (sum(one.status == status for one in findings.values()) for status in ("error", "warning"))
+    print(f"{counted(len(findings), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
     return int(errors > 0)
 
 
@@ -142,9 +141,9 @@ def time_limit(environment: Environment) -> Finding:
 
 
 def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
-    """What says how long the line's job may take, and the minutes: itself, or SBATCH_TIMELIMIT and its launcher."""
-    if own := [option.partition("=")[2] for option in line.options if option.startswith("--time=")]:
-        return line.place, minutes(own[-1])
+    """The line or launcher that sets the job's time limit, and the minutes."""
+    if own := by_name(line.options).get("time"):
+        return line.place, minutes(own)
     header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
     limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
     return f"{line.exercise.name}/{line.launcher}", minutes(limit)
@@ -155,9 +154,8 @@ def minutes(text: str) -> float:
     if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
         return inf
     days, first, second, third = (int(part or 0) for part in found.groups())
-    if found[1] or found[4]:  # days-hours:minutes:seconds
-        return days * 1440 + first * 60 + second + third / 60
-    return first + second / 60
+    in_hours = found[1] or found[4]  # days-hours:minutes:seconds
+    return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
 
 
 def space(logs: Path, needed_gib: float) -> Finding:
@@ -167,10 +165,10 @@ def space(logs: Path, needed_gib: float) -> Finding:
         return Finding("error", f"{folder}: cannot write there", "export LOG_DIR=/a/folder/of/yours")
     free_gib = shutil.disk_usage(folder).free / 2**30
     text = f"{free_gib:,.1f} GiB free in {folder}"
-    if free_gib < needed_gib:
-        text += f"; expected {needed_gib:g} GiB (documents/RESULTS.md has what each exercise saves)"
-        return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
-    return Finding("ok", text)
+    if free_gib >= needed_gib:
+        return Finding("ok", text)
+    text += f"; expected {needed_gib:g} GiB (documents/RESULTS.md has what each exercise saves)"
+    return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
 
 
 def network(environment: Environment) -> Finding:

@@ -64,12 +64,14 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
     runs, logs = chosen_runs(arguments), chosen_logs(arguments)
     wanted = _chosen(blank_tables(folder, arguments.tiny), folder, arguments.only)
     command = f"python -m tools fill {arguments.exercise}{same_runs(arguments)}"
-    nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
-    filled = fill_all(wanted, runs, logs, nothing, command)
+    filled = [fill(table, runs) for table in wanted]
+    filled_in = [table for table in filled if table.runs]
+    if not filled_in:
+        nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
+        raise none_about(wanted, runs, logs, nothing, command)
     if arguments.format == "csv":
         print_csv(_csv_rows(filled))
         return
-    filled_in = [table for table in filled if table.runs]
     if arguments.tiny:
         print(f"{markdown.TINY_LINE}\n")
     if arguments.plain:
@@ -86,13 +88,12 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
     print(f"  python -m tools check {own}{same_runs(arguments)}")
 
 
-def fill_all(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> list[FilledTable]:
-    """The tables, filled. Raises NoRunsError: none is about a run in `logs`; `nothing` and `left_out_lines`, if any."""
-    filled = [fill(table, runs) for table in tables]
-    if any(table.runs for table in filled):
-        return filled
+def none_about(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> NoRunsError:
+    """Says that no table is about a run in `logs`: `nothing` and why, if there are runs of the exercise."""
     lines = left_out_lines(tables, runs, command)
-    raise NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].definition.exercises[0], runs)
+    return (
+        NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].definition.exercises[0], runs)
+    )
 
 
 def _where_read(tables: list[Grid]) -> str:
@@ -112,11 +113,11 @@ def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
             yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
 
 
-def _chosen(found: list[Grid], folder: Path, only: str) -> list[Grid]:
-    if not found:
+def _chosen(tables: list[Grid], folder: Path, only: str) -> list[Grid]:
+    if not tables:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
-    numbers = several("--only", only, [table.number for table in found])
-    return [table for table in found if not numbers or table.number in numbers]
+    numbers = several("--only", only, [table.number for table in tables])
+    return [table for table in tables if not numbers or table.number in numbers]
 
 
 def _print_hints(filled: list[FilledTable], hints: list[str]) -> None:

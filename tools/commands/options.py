@@ -87,10 +87,10 @@ def print_csv(rows: Iterable[Sequence[object]]) -> None:
 
 
 def no_runs(logs: Sequence[Path], exercise: str | None, runs: Iterable[Run] = ()) -> NoRunsError:
-    """Says that there is nothing to read yet, of the exercise or at all, and how to change that.
+    """An error for logs without runs, which says how to start one.
 
     Args:
-        runs: those of other exercises, and unreadable ones.
+        runs: runs of other exercises, and unreadable ones.
     """
     nothing = f"no runs{f' of {exercise}' if exercise else ''} in {' or '.join(map(str, logs))}."
     if unreadable := [f"unreadable: {run.problem}" for run in runs if run.problem]:

@@ -26,14 +26,13 @@ _COLUMN = "Real tokens/s"  # where a table has it, it is what its rows are compa
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("exercise", help="the exercise's folder")
     add_logs_option(parser)
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE.png", help="default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
-    )
-    parser.add_argument(
-        "--over", choices=plots.OVER, default="step", help="what the loss is drawn over (default: step)"
-    )
+    file = "default: EXERCISE.png in $LOG_DIR or logs/, which git ignores"
+    parser.add_argument("--output", type=Path, metavar="FILE.png", help=file)
+    over = "what the loss is drawn over (default: step)"
+    parser.add_argument("--over", choices=plots.OVER, default="step", help=over)
     parser.add_argument("--table", metavar="N", help="draw a table of the exercise instead: bars, one per row")
-    parser.add_argument("--column", help=f"the column to draw (default: {_COLUMN}, or the table's first)")
+    columns = f"the columns to draw, several as ends within a bar (default: {_COLUMN}, or the table's first)"
+    parser.add_argument("--column", nargs="+", metavar="COLUMN", help=columns)
     parser.add_argument("--tiny", action="store_true", help="only tiny runs (tiny.env)")
     parser.add_argument("--plain", action="store_true", help="print only a Markdown link to the image, for a README")
 
@@ -76,18 +75,18 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            found = {chart.key: chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)}
-            problems = [chart.problem for chart in found.values() if chart.problem]
-            if not found:
-                problems.append(f"{run.folder}: no steps.csv and no log of memory ({run.state})")
-            for problem in problems:
-                print(problem, file=sys.stderr)
-            for place, line in enumerate(found["loss"].lines if "loss" in found else ()):
-                mark = {"linestyle": ":", "label": None} if place else {}  # where the run was resumed
-                loss_axes.plot(line.x, line.y, **look | mark)
-            for line in found[key].lines if key in found else ():
-                if not line.name.endswith("PSS"):
-                    memory_axes.plot(line.x, line.y, **look)
+            charts = [chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)]
+            if not charts:
+                print(f"{run.folder}: no steps.csv and no log of memory ({run.state})", file=sys.stderr)
+            for chart in charts:
+                if chart.problem:
+                    print(chart.problem, file=sys.stderr)
+                for number, line in enumerate(chart.lines):
+                    if chart.key == "loss":
+                        mark = {"linestyle": ":", "label": None} if number else {}  # where the run was resumed
+                        loss_axes.plot(line.x, line.y, **look | mark)
+                    elif not line.name.endswith("PSS"):
+                        memory_axes.plot(line.x, line.y, **look)
         if not (loss_axes.has_data() or memory_axes.has_data()):
             raise InputError(f"of {counted(len(runs), 'run')} none has steps.csv or a log of memory")
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
@@ -106,6 +105,8 @@ def _resumed(run: Run) -> str:
 def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], output: Path) -> str:
     """Write a table's column as bars, a word instead of a bar where there is no figure; gives the title.
 
+    Of several columns a row has one bar, in which each column's colour ends at its figure.
+
     Raises:
         InputError: no such table or column, or not one figure in it.
     """
@@ -114,15 +115,15 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     if table and arguments.tiny:
         table = replace(table, tiny=True, caption=f"{table.caption}\n{TINY_LINE}")
     columns = table.header[table.label_columns :] if table else []
-    column = arguments.column or (_COLUMN if _COLUMN in columns else columns[0] if columns else "")
-    if column not in columns:
-        found = "no such table" if table is None else f"the columns {', '.join(columns)}"
-        raise InputError(f"--table {number} --column {column!r}: {exercise} has {found}")
+    drawn = arguments.column or [_COLUMN if _COLUMN in columns else columns[0] if columns else ""]
+    if unknown := [column for column in drawn if column not in columns]:
+        known = "no such table" if table is None else f"the columns {', '.join(columns)}"
+        raise InputError(f"--table {number} --column {unknown[0]!r}: {exercise} has {known}")
     filled = fill(table, runs).cells
-    cells = [filled.get((table.label(row), column)) for row in table.rows]
-    if not any(cell and cell.value is not None for cell in cells):
+    cells = {column: [filled.get((table.label(row), column)) for row in table.rows] for column in drawn}
+    if not any(cell and cell.value is not None for of_column in cells.values() for cell in of_column):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
-        raise InputError(f"Table {number}: not one figure in the column {column!r}{hint}")
+        raise InputError(f"Table {number}: not one figure in the column {drawn[0]!r}{hint}")
     in_words = getattr(tables_py(exercise), "in_words", str)  # a group, if any, stands before a colon
     names = [in_words(" / ".join(dict.fromkeys(row[: table.label_columns]))) for row in table.rows]
     groups = [name.rpartition(": ")[0] for name in names]
@@ -130,11 +131,18 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     for before, after in pairwise(groups):
         places.append(places[-1] + (1 if before == after else 1.6))
     with plots.drawing(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
-        bars = axes.barh(places, [cell.value or 0 for cell in cells])
+        for column in drawn:
+            values = [cell.value or 0 for cell in cells[column]]
+            bars = axes.barh(places, values, label=column)
+            if len(drawn) > 1:
+                for bar in bars:
+                    bar.set_zorder(1 + 1 / (1 + bar.get_width()))  # a shorter one lies on a longer one
         axes.set_yticks(places, names)
-        axes.bar_label(bars, [cell.text for cell in cells], padding=3)
+        axes.bar_label(bars, [cell.text for cell in cells[drawn[-1]]], padding=3)
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.xaxis.set_major_formatter("{x:,g}")
-        axes.set(xlabel=column, title=table.caption.replace("*", ""))
-    return f"Table {number}: {column}"
+        axes.set(xlabel=column if len(drawn) == 1 else "", title=table.caption.replace("*", ""))
+        if len(drawn) > 1:
+            axes.legend()
+    return f"Table {number}: {', '.join(drawn)}"

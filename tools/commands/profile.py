@@ -1,11 +1,9 @@
-"""What the GPU did in the profiled steps of runs (PROFILE=10:10), side by side: idle time, and the costliest kernels.
+"""Compare the profiled steps of runs (PROFILE=10:10): the GPU's idle time, and the costliest kernels.
 
 Shares and times are those with the profiler running; the step without it is beside them. The trace is PyTorch's, in
 Chrome's format: kernels, copies and fills of the GPU and the CPU's operators, each with its category, its beginning
 and its length (microseconds). profile.txt says how long the steps took.
 """
-
-from __future__ import annotations
 
 import argparse
 import gzip
@@ -34,16 +32,15 @@ _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _ON_CPU = ("cpu_op", "user_annotation")
 # By what names contain, the first that fits: kernels of cuBLAS, PyTorch, Triton, Liger, NCCL, and documents.py.
-_CLASSES = {
+CLASSES = {
     "communication": r"nccl",
     "copies to and from the CPU": r"Memcpy (HtoD|DtoH)",
     "attention": r"flash|fmha|flex_attention|cudnn.*sdpa|^_forward$|^_backward_(queries|keys)$",
     "matrix products": r"gemm|nvjet|cutlass|cublas|xmma|splitK",
     "optimizer and clipping": r"multi_tensor_apply|adam",
     "softmax and loss": r"softmax|logsumexp|cross_entropy|nll_loss",
+    "norms, casts and the rest": r"",
 }
-REST = "norms, casts and the rest"
-CLASSES = (*_CLASSES, REST)
 
 
 @dataclass(frozen=True)
@@ -51,28 +48,24 @@ class Trace:
     """The profiled steps of a run's rank 0.
 
     Attributes:
-        first, last: the steps.
+        first: the first step; steps: how many.
         wall_us: their time with the profiler running.
         kernels: what the GPU ran, copies included: a row each with its name, start, end and time (microseconds).
         operators: what the CPU did meanwhile, in the same columns.
     """
 
     first: int
-    last: int
+    steps: int
     wall_us: float
     kernels: pd.DataFrame
     operators: pd.DataFrame
-
-    @property
-    def steps(self) -> int:
-        return self.last - self.first + 1
 
     def longest_gap(self) -> tuple[float, str]:
         """The longest time in which the GPU did nothing (microseconds), and what the CPU did.
 
         That is the shortest operator that lasted at least half of the gap: the operators around it last longer.
         """
-        gaps = [(one[1], other[0]) for one, other in pairwise(merged(_intervals(self.kernels)))]
+        gaps = [(before[1], after[0]) for before, after in pairwise(merged(_intervals(self.kernels)))]
         start, end = max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
         inside = self.operators.end.clip(upper=end) - self.operators.start.clip(lower=start)
         beside = self.operators[inside > (end - start) / 2]
@@ -86,7 +79,7 @@ def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
 
 def class_of(kernel: str) -> str:
     """One of CLASSES."""
-    return next((name for name, words in _CLASSES.items() if re.search(words, kernel, re.IGNORECASE)), REST)
+    return next(name for name, words in CLASSES.items() if re.search(words, kernel, re.IGNORECASE))
 
 
 def read_trace(run: Run) -> Trace:
@@ -98,31 +91,31 @@ def read_trace(run: Run) -> Trace:
     if not (said := _HEADING.match(first_line)):
         raise LogError(heading, 1, first_line, "the steps and their time, as `steps 10 to 12, rank 0, 829.7 ms`")
     try:
-        found = json.loads(gzip.decompress(read_plain(path)))["traceEvents"]
-        timed = [one for one in found if one.get("ph") == "X" and one.get("cat") in (*_ON_GPU, *_ON_CPU)]
-        rows = [(one["cat"], str(one["name"]), one["ts"], one["ts"] + one["dur"], one["dur"]) for one in timed]
+        events = json.loads(gzip.decompress(read_plain(path)))["traceEvents"]
+        timed = [event for event in events if event.get("ph") == "X" and event.get("cat") in (*_ON_GPU, *_ON_CPU)]
+        rows = [(event["cat"], str(event["name"]), float(event["ts"]), float(event["dur"])) for event in timed]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(path, None, str(error), "a trace of PyTorch's profiler") from error
-    events = pd.DataFrame(rows, columns=["category", "name", "start", "end", "time"])
-    kernels, operators = (events[events.category.isin(one)] for one in (_ON_GPU, _ON_CPU))
+    frame = pd.DataFrame(rows, columns=["category", "name", "start", "time"]).assign(end=lambda of: of.start + of.time)
+    kernels, operators = (frame[frame.category.isin(categories)] for categories in (_ON_GPU, _ON_CPU))
     if kernels.empty:
         raise LogError(path, None, "no kernel of a GPU", "a run on a GPU")
-    return Trace(int(said[1]), int(said[2]), float(said[3]) * 1000, kernels, operators)
+    first, last = int(said[1]), int(said[2])
+    return Trace(first, last - first + 1, float(said[3]) * 1000, kernels, operators)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUN_FOLDER", help="the run, then those to compare it with"
-    )
+    folders = "the run, then those to compare it with"
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_FOLDER", help=folders)
 
 
 def main(arguments: argparse.Namespace) -> int:
     runs = [single_run(folder) for folder in arguments.runs]
-    traces = [read_trace(one) for one in runs]
-    names = [str(one.rung or one.record.config or one.method or one.folder.name) for one in runs]
-    if len({one.model for one in runs}) > 1:
-        names = [f"{one.model}, {name}" for one, name in zip(runs, names, strict=True)]
-    columns = [_column(one, trace) for one, trace in zip(runs, traces, strict=True)]
+    traces = [read_trace(run) for run in runs]
+    names = [run.configuration or run.folder.name for run in runs]
+    if len({run.model for run in runs}) > 1:
+        names = [f"{run.model}, {name}" for run, name in zip(runs, names, strict=True)]
+    columns = [_column(run, trace) for run, trace in zip(runs, traces, strict=True)]
     print(markdown(["Profile", *names], [[label, *(column[label] for column in columns)] for label in columns[0]]))
     rows = [[name, *row] for name, trace in zip(names, traces, strict=True) for row in _costliest(trace)]
     print("\n" + markdown(["Costliest kernels", "Class", "Kernel", "ms per step", "Calls per step"], rows))
@@ -131,12 +124,14 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _column(run: Run, trace: Trace) -> dict[str, str]:
     """The cells of a run, by row."""
-    kernels = trace.kernels
+    kernels, log, warmup = trace.kernels, run.steps, summary(run).get("warmup_steps", 0)
+    # The profiler did not slow them down, nor the warm-up.
+    usual_s = [] if log is None else log.step_time_s[(log.step > warmup) & (log.step < trace.first)].tolist()
     parts = shares(zip(kernels.name, _intervals(kernels), strict=True), trace.wall_us).values()
     times_us = kernels.time.groupby(kernels.name.map(class_of)).sum()
     gap_us, beside = trace.longest_gap()
     return {
-        "Step (ms), without the profiler": _unprofiled_ms(run, trace),
+        "Step (ms), without the profiler": f"{1000 * median(usual_s):,.1f}" if usual_s else "not measured",
         "Step (ms), with it": f"{trace.wall_us / 1000 / trace.steps:,.1f}",
         **{label: f"{100 * share:.1f}" for label, share in zip(_SHARES, parts, strict=True)},
         "Kernels per step": f"{len(kernels) / trace.steps:,.0f}",
@@ -147,16 +142,8 @@ def _column(run: Run, trace: Trace) -> dict[str, str]:
     }
 
 
-def _unprofiled_ms(run: Run, trace: Trace) -> str:
-    """Median of the steps that the profiler did not slow down, without the warm-up."""
-    warmup = summary(run).get("warmup_steps", 0)
-    steps = run.steps
-    times_s = [] if steps is None else steps.step_time_s[(steps.step > warmup) & (steps.step < trace.first)].tolist()
-    return f"{1000 * median(times_s):,.1f}" if times_s else "not measured"
-
-
 def _costliest(trace: Trace) -> list[list[str]]:
-    """Class, name, time and calls of the kernels that take most time, of equal names together."""
+    """Class, name, time and calls of the kernels that take most time, added up by name."""
     kernels = trace.kernels.groupby("name", sort=False).time.agg(["sum", "count"]).nlargest(_COSTLIEST, "sum")
     return [
         [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / trace.steps:,.2f}", f"{calls / trace.steps:,.0f}"]

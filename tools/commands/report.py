@@ -1,21 +1,7 @@
 """Regenerate the generated blocks of the documents, or name those that have drifted from the logs.
 
-A block is `<!-- generated: python -m tools fill baseline --logs logs/reference/h200x1 -->` to `<!-- end generated -->`;
-its content is what the command prints in the repository's root. A plot that it draws (`--output FILE.svg` at the end)
-is compared, too. Then come the figures that sentences quote from tables: plain text, with the figure's name behind it
-in a comment nobody sees.
-
-    FULL_SHARD trains 25.77<!--full--> samples/s, 0.56<!--share--> of DDP's.
-
-    <!-- figures
-    full ddp: RESULTS.md#four-h200 Table 10 | FULL_SHARD; DDP | Samples/s
-    share: ratio full ddp
-    -->
-
-A name stands for a cell: the table's section and number (or the first cell of its header), the row's labels and the
-column; or for one of the FUNCTIONS of two names above it. Names whose cells differ in one part share a line. The
-sentence decides the number of decimals; `python -m tools report` puts the figure in, `report --check` fails where it
-differs.
+CONTRIBUTING.md shows a block, and a figure in a sentence with the list behind it. A name in that list stands for a
+cell, or for one of the FUNCTIONS of two names above it. The sentence decides the number of decimals.
 """
 
 import argparse
@@ -43,17 +29,15 @@ _BLOCK = re.compile(
     re.MULTILINE,
 )
 
-# Of figures that sentences quote.
+# For figures that sentences quote.
 FUNCTIONS: dict[str, Callable[[float, float], float]] = {
     "ratio": lambda one, other: one / other,
     "difference": lambda one, other: one - other,
     "percent": lambda one, other: 100 * one / other,
     "percent_less": lambda one, other: 100 * (1 - one / other),
-    "percent_more": lambda one, other: 100 * (one / other - 1),
 }
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _CELLS = re.compile(r"(\w+(?: \w+)*): (\S+) (.+ \| .+)")
-_FUNCTION = re.compile(r"(\w+): (\w+) (\w+) (\w+)")
 _QUOTE = re.compile(r"((?<![\w.])-?\d[\d,]*(?:\.\d+)?|not measured|OOM|)<!--(\w+)-->")
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.(\d+))?")
 
@@ -160,7 +144,7 @@ def _words(command: str, place: str) -> list[str]:
 
 
 def _output(words: list[str], place: str) -> str:
-    """What the command prints in the repository's root."""
+    """The command's output in the repository's root."""
     from tools.__main__ import main
 
     printed, complaint = io.StringIO(), io.StringIO()
@@ -203,17 +187,26 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
                     raise InputError(f"{place}: {definition!r}: expected as many names as rows or columns, as ROW; ROW")
                 titles |= dict(zip(names, cells, strict=True))
                 values |= {name: _cell(path, place, match[2], titles[name], read) for name in names}
-            else:
-                name, titles[name], values[name] = _computed(definition, values, place)
+                continue
+            name, _, titles[name] = definition.partition(": ")
+            try:
+                function, one, other = titles[name].split()
+                values[name] = FUNCTIONS[function](values[one], values[other])
+            except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+                forms = f"NAME: FILE#SECTION TABLE | ROW | COLUMN, or NAME: {' or '.join(FUNCTIONS)} of two names above"
+                raise InputError(f"{place}: {definition!r}: expected {forms}") from error
 
     def figure(match: re.Match) -> str:
-        (before, name), number = match.groups(), line(match.start())
-        if name not in titles or not before:
-            why = "no figure before it" if name in titles else "not defined"
-            raise InputError(f"{path}:{number}: {match[0]}: {why}")
-        after = _written(before, values[name], f"{path}:{number}")
+        (before, name), place = match.groups(), f"{path}:{line(match.start())}: {match[0]}"
+        if name not in titles:
+            raise InputError(f"{place}: not defined")
+        after, written = values[name], _NUMBER.fullmatch(before)
+        if not isinstance(after, str):
+            if not written:
+                raise InputError(f"{place}: no number, expected {after:,}")
+            after = f"{after:,.{len(written[1] or '')}f}"
         if after != before:
-            differed.append(f"{number}: {before}, but {titles[name]!r} is {after}")
+            differed.append(f"{line(match.start())}: {before}, but {titles[name]!r} is {after}")
         return f"{after}<!--{name}-->"
 
     return _QUOTE.sub(figure, text), differed
@@ -237,23 +230,3 @@ def _cell(path: Path, place: str, target: str, title: str, read: Callable[[Path]
         raise InputError(f"{place}: {title!r} is {len(cells)} cells of {target}, not 1")
     match = _NUMBER.match(cells[0])
     return float(match[0].replace(",", "")) if match else cells[0]
-
-
-def _computed(definition: str, values: dict[str, float | str], place: str) -> tuple[str, str, float]:
-    """The name, the function with its names, and the value of a line such as `share: ratio full ddp`."""
-    try:
-        name, function, one, other = _FUNCTION.fullmatch(definition).groups()
-        return name, f"{function} {one} {other}", FUNCTIONS[function](values[one], values[other])
-    except (AttributeError, KeyError, TypeError, ZeroDivisionError) as error:
-        expected = f"NAME: FILE#SECTION TABLE | ROW | COLUMN, or NAME: {' or '.join(FUNCTIONS)} of two names above it"
-        raise InputError(f"{place}: {definition!r}: expected {expected}") from error
-
-
-def _written(before: str, value: float | str, place: str) -> str:
-    """The figure with the decimals that the sentence has."""
-    if isinstance(value, str):
-        return value
-    match = _NUMBER.fullmatch(before)
-    if not match:
-        raise InputError(f"{place}: {before!r} quotes {value:,}, but is no number")
-    return f"{value:,.{len(match[1] or '')}f}"

@@ -1,7 +1,5 @@
 """List runs: what ran, where, how it ended and, with --figures, what it measured; or sum up one run."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 from collections import Counter
@@ -69,10 +67,10 @@ def main(arguments: argparse.Namespace) -> int:
         _print_summary(single_run(Path(arguments.experiment)))
         return 0
     figures = [OF_ONE_RUN[name] for name in several("--figures", arguments.figures, OF_ONE_RUN)]
-    found = chosen_runs(arguments, arguments.experiment)
-    if not found:
+    runs = chosen_runs(arguments, arguments.experiment)
+    if not runs:
         raise no_runs(logs, arguments.experiment)
-    shown = [run for run in found if not states or run.state in states]
+    shown = [run for run in runs if not states or run.state in states]
     if arguments.format == "csv":
         print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
         return 0
@@ -87,9 +85,9 @@ def main(arguments: argparse.Namespace) -> int:
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
         header = [name for name in rows[0] if name not in values or len(values[name]) > 1]
         print(f"{text_table([header, *([row[name] for name in header] for row in rows)])}\n")
-    counts = Counter(run.state for run in found)
+    counts = Counter(run.state for run in runs)
     told = ", ".join(f"{counts[state]} {state}" for state in SHOWN_STATES if counts[state])
-    print(f"{counted(len(found), 'run')}: {told}")
+    print(f"{counted(len(runs), 'run')}: {told}")
     if hint := next_command(shown, same_runs(arguments)):
         print(f"next: {hint}")
     return 0
@@ -103,14 +101,14 @@ def _print_summary(run: Run) -> None:
             print(f"{name}: {', '.join(told) or 'not measured'}")
     print(f"evidence: {run.folder}")
     logs = run.folder.resolve().parents[1]
-    # The next command looks there anyway; a snapshot of the code lies there, too.
+    # The next command looks there anyway, also from a snapshot of the code.
     elsewhere = "" if logs == REPO / "logs" or logs in REPO.parents else f" --logs {shlex.quote(str(logs))}"
     if hint := next_command([run], elsewhere):
         print(f"next: {hint}")
 
 
 def next_command(shown: Sequence[Run], options: str) -> str:
-    """What to do about the newest run, or nothing; `options`: with which the tables find it."""
+    """The next command for the newest run, or ""; `options`: options with which the tables find it."""
     newest = next((run for run in reversed(shown) if not run.problem), None)
     if newest and newest.state == "completed":
         return f"python -m tools fill {newest.record.exercise}{options}{' --tiny' if newest.tiny else ''}"
@@ -126,7 +124,7 @@ def next_command(shown: Sequence[Run], options: str) -> str:
 
 
 def _row(run: Run) -> dict[str, str]:
-    """What is in run.json, by column."""
+    """The values of run.json by column."""
     record, settings, runtime = run.record, run.settings, run.runtime_s
     names = record.gpu_names or (["CPU"] if record.device == "cpu" else [])
     on = f" x {names[0].removeprefix('NVIDIA ')}" if names else ""

@@ -8,9 +8,8 @@ compilation, padding and a CUDA graph change only the time.
 
 import argparse
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean, median, pstdev
 from typing import Any
@@ -19,6 +18,7 @@ from tools import plots
 from tools.commands.options import add_logs_option, chosen_runs
 from tools.errors import NoRunsError
 from tools.logs.figures import measure
+from tools.logs.memory_logs import seconds
 from tools.logs.run import Run
 from tools.logs.sources import summary
 from tools.tables.comparisons import RUNGS
@@ -38,9 +38,9 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        settings = self.timed[0].settings
-        compiled = ", compiled" if settings["compile"] and not settings["packing"] else ""
-        return f"{_LABELS[self.timed[0].rung]}{compiled}{_rows(self.timed[0])}, {_rate(self.scored[0])}"
+        run = self.timed[0]
+        compiled = ", compiled" if run.settings["compile"] and not run.settings["packing"] else ""
+        return f"{_LABELS[run.rung]}{compiled}{_rows(run)}, {_rate(self.scored[0])}"
 
     @cached_property
     def step_s(self) -> float:
@@ -59,8 +59,8 @@ class Recipe:
     @cached_property
     def curves(self) -> list[tuple[int, dict[int, float]]]:
         """Seed, and exact match (%) by step, of each scored run."""
-        of_runs = [(run, summary(run)["exact_match_by_step"]) for run in self.scored]
-        return [(run.settings["seed"], {int(step): score for step, score in by.items()}) for run, by in of_runs]
+        scores = [(run.settings["seed"], summary(run)["exact_match_by_step"]) for run in self.scored]
+        return [(seed, {int(step): score for step, score in by_step.items()}) for seed, by_step in scores]
 
     def seconds_to(self, threshold: float) -> dict[int, float] | None:
         """Seconds of training by seed; None unless all seeds reach it."""
@@ -82,74 +82,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     runs = [run for run in chosen_runs(arguments) if run.state == "completed"]
     scored = [run for run in runs if "exact_match_by_step" in summary(run)]
-    found = recipes(scored, [run for run in runs if run not in scored and run.steps is not None])
+    both = recipes(scored, [run for run in runs if run not in scored and run.steps is not None])
     if not scored:
         raise NoRunsError("no completed run answered questions on its way; expected GENERATE_STEPS and GENERATE_SIZE")
-    if arguments.output and found:
+    if arguments.output and both:
         plots.check_output(arguments.output)
-        draw(found, arguments.output)
+        draw(both, arguments.output)
         print(f"![Exact match over seconds of training]({arguments.output})")
     else:
-        print(table(found) if found else rates_table(scored))
+        print(table(both) if both else rates_table(scored))
     return 0
 
 
 def recipes(scored: list[Run], alone: list[Run]) -> list[Recipe]:
     """The recipes that have both kinds of runs, the slowest step first."""
-    by_function: dict[Any, list[Run]] = {}
-    by_recipe: dict[Any, list[Run]] = {}
+    by_rate: dict[Any, list[Run]] = {}
+    by_switches: dict[Any, list[Run]] = {}
     for run in scored:
-        by_function.setdefault((_function(run), _rate(run)), []).append(run)
+        by_rate.setdefault((_function(run), _rate(run)), []).append(run)
     for run in alone:
         switches = [run.settings.get(name) for name in ("rung", "compile", "cuda_graph")]
-        by_recipe.setdefault((_function(run), *switches), []).append(run)
-    found = [
-        Recipe(timed, answered)
-        for (function, *_), timed in by_recipe.items()
-        for (same, _), answered in by_function.items()
-        if same == function
-    ]
-    return sorted(found, key=lambda recipe: (-recipe.step_s, recipe.name))
+        by_switches.setdefault((_function(run), *switches), []).append(run)
+    both = product(by_switches.values(), by_rate.values())
+    same = [Recipe(*runs) for runs in both if _function(runs[0][0]) == _function(runs[1][0])]
+    return sorted(same, key=lambda recipe: (-recipe.step_s, recipe.name))
 
 
-def table(found: list[Recipe]) -> str:
+def table(shown: list[Recipe]) -> str:
     """The recipes as Markdown. Ratios to the first, seed by seed, and totals are at the highest score that the first
     and another one reach in all seeds.
     """
-    first, *others = found
-    reached_by_two = [
-        goal for goal in THRESHOLDS if first.seconds_to(goal) and any(other.seconds_to(goal) for other in others)
-    ]
-    goal = max(reached_by_two, default=THRESHOLDS[0])
-    header = (
-        *("Recipe", "Seeds", "Step time (ms)", *(f"Seconds to {threshold} %" for threshold in THRESHOLDS)),
-        *(f"{goal} %, with compilation (s)", f"{goal} %, with start, too (s)"),
-        *("Times sooner, least", "Times sooner, most", "Exact match at the end (%)", "Exact match, std (%)"),
-    )
-    return markdown(header, [(*_row(recipe, first, goal),) for recipe in found])
+    first, *others = shown
+    by_first = [goal for goal in THRESHOLDS if first.seconds_to(goal)]
+    goal = max((goal for goal in by_first if any(other.seconds_to(goal) for other in others)), default=THRESHOLDS[0])
+    return markdown([*_cells(first, first, goal)], [[*_cells(recipe, first, goal).values()] for recipe in shown])
 
 
-def _row(recipe: Recipe, first: Recipe, goal: float) -> list[str]:
-    times = [recipe.seconds_to(threshold) for threshold in THRESHOLDS]
-    totals, sooner = ["-"] * 2, ["-"] * 2
-    slow, fast = first.seconds_to(goal), recipe.seconds_to(goal)
+def _cells(recipe: Recipe, first: Recipe, goal: float) -> dict[str, str]:
+    """A recipe's row, by column."""
+    slow, fast, total, ratios = first.seconds_to(goal), recipe.seconds_to(goal), None, []
     if fast:
-        compiled_s = median(fast.values()) + recipe.compilation_s
-        totals = [f"{compiled_s:.1f}", f"{compiled_s + recipe.start_s:.0f}"]
-    if slow and fast and (ratios := [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]):
-        sooner = [f"{min(ratios):.1f}", f"{max(ratios):.1f}"]
+        total = median(fast.values()) + recipe.compilation_s
+    if fast and slow:
+        ratios = [slow[seed] / fast[seed] for seed in slow.keys() & fast.keys()]
     ends = [summary(run)["exact_match"] for run in recipe.scored]
-    return [
-        *(recipe.name, str(len(recipe.curves)), f"{1000 * recipe.step_s:.1f}"),
-        *("not in all" if seconds is None else f"{median(seconds.values()):.1f}" for seconds in times),
-        *totals,
-        *sooner,
-        *(f"{fmean(ends):.1f}", f"{pstdev(ends):.1f}" if len(ends) > 1 else "one run only"),
-    ]
+    cells = {"Recipe": recipe.name, "Seeds": str(len(ends)), "Step time (ms)": f"{1000 * recipe.step_s:.1f}"}
+    for threshold in THRESHOLDS:
+        times_s = recipe.seconds_to(threshold)
+        cells[f"Seconds to {threshold} %"] = f"{median(times_s.values()):.1f}" if times_s else "not in all"
+    return cells | {
+        f"{goal} %, with compilation (s)": f"{total:.1f}" if total else "-",
+        f"{goal} %, with start, too (s)": f"{total + recipe.start_s:.0f}" if total else "-",
+        "Times sooner, least": f"{min(ratios):.1f}" if ratios else "-",
+        "Times sooner, most": f"{max(ratios):.1f}" if ratios else "-",
+        "Exact match at the end (%)": f"{fmean(ends):.1f}",
+        "Exact match, std (%)": f"{pstdev(ends):.1f}" if len(ends) > 1 else "one run only",
+    }
 
 
 def rates_table(scored: list[Run]) -> str:
-    """Scored runs whose time nobody asks for, as Markdown: which learning rate is soonest, which ends best."""
+    """Scored runs as Markdown, without times: which learning rate is soonest, which ends best."""
     rows = []
     for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
         scores = [*summary(run)["exact_match_by_step"].values()]
@@ -158,10 +150,10 @@ def rates_table(scored: list[Run]) -> str:
     return markdown(("Rates tried", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
 
 
-def draw(found: list[Recipe], output: Path) -> None:
+def draw(shown: list[Recipe], output: Path) -> None:
     """Exact match over seconds of training, a line per recipe: the mean of its seeds' scorings."""
     with plots.drawing(output, 1, 1, 4.5) as (figure, axes):
-        for number, recipe in enumerate(found):
+        for number, recipe in enumerate(shown):
             steps = sorted(set.intersection(*(set(curve) for _, curve in recipe.curves)))
             means = [fmean(curve[step] for _, curve in recipe.curves) for step in steps]
             look = {"marker": ".", "color": f"C{number}", "linestyle": _LINES[number % len(_LINES)]}
@@ -173,7 +165,7 @@ def draw(found: list[Recipe], output: Path) -> None:
 
 
 def _function(run: Run) -> tuple[Any, ...]:
-    """What is computed: equal of runs that differ in compilation, padding or a CUDA graph."""
+    """The function that a run computes: the same with and without compilation, padding or a CUDA graph."""
     names = ("model_name", "batch_size", "grad_acc", "packing", "fp16", "bf16")
     return (_is_peer(run) and run.rung, *(run.settings.get(name) for name in names))
 
@@ -191,7 +183,7 @@ def _is_peer(run: Run) -> bool:
 
 
 def _start_s(run: Run) -> float:
-    timed = datetime.strptime(summary(run)["timed_start"], "%Y/%m/%d %H:%M:%S.%f")
-    warmup_s = sum(run.steps.step_time_s[: summary(run)["warmup_steps"]])
+    timed_s = seconds(run.folder / "summary.json", None, summary(run)["timed_start"])
+    start_s = seconds(run.folder / "run.json", None, f"{run.start:%Y/%m/%d %H:%M:%S.%f}")
     # The recorder's time is the machine's, run.json's is UTC: a zone is a number of quarters of an hour.
-    return ((timed - run.start.replace(tzinfo=None)).total_seconds() - warmup_s) % 900
+    return (timed_s - start_s - sum(run.steps.step_time_s[: summary(run)["warmup_steps"]])) % 900

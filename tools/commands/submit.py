@@ -104,7 +104,7 @@ def _resume(arguments: argparse.Namespace, logs: Path, local: bool) -> int:
 
 
 def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[list[str], list[str], dict[str, str]]:
-    """What starts the run in `folder` again, in that folder: launcher and arguments, options of sbatch, environment.
+    """The launcher with its arguments, sbatch's options and the environment that continue the run in `folder`.
 
     The folder's name alone is looked for in `logs`. The run's settings win over the shell's; SHARDLAB names its code.
 
@@ -116,10 +116,10 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     def refusal(found: object, expected: str) -> InputError:
         return InputError(f"--resume {folder.name}: {found}; expected {expected}")
 
-    found = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
-    if not found:
+    folders = [path for path in (folder, *logs.glob(f"*/{folder.name}")) if (path / "run.json").is_file()]
+    if not folders:
         raise refusal("no run.json there", "a run folder such as logs/fsdp/<run>")
-    folder = found[0].resolve()
+    folder = folders[0].resolve()
     for path in (folder, folder / ".resume.json"):
         if path.exists() and not is_mine(path):
             raise refusal(f"{path} is not yours", "a run that you started yourself")
@@ -261,7 +261,7 @@ def _run_here(tasks: list[local_runs.Task], logs: Path) -> int:
 
 
 def _print_next(submissions: list[Submission], logs: Path) -> None:
-    """How to fill the tables: of a list such as speed-ladder/models.txt those of models, else of the exercise."""
+    """Print how to fill the tables: models' tables for a list such as speed-ladder/models.txt, else the exercise's."""
     commands = {}
     for line in submissions:
         name = line.file.stem.split("_")[0]

@@ -1,7 +1,5 @@
 """Watch all running and recent runs, what is in trouble first, and what waits in the queue."""
 
-from __future__ import annotations
-
 import argparse
 import math
 import shutil
@@ -11,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -40,12 +37,12 @@ _BAD = ("lost", "oom", "failed", "timeout", "unreadable")
 
 @dataclass(frozen=True)
 class LiveRun:
-    """What is known of a run so far.
+    """A run and its progress.
 
     Attributes:
         run: with run.json as it was at the look.
         step: the last one in steps.csv, 0 before the first; steps: of the whole training, None before it is known.
-        loss: of the last step, None before the first.
+        loss: the last step's, None before the first.
         left_s: the steps that are left, at the pace of the last ones; evaluation and saving come on top.
         tokens_per_s: over the last few steps.
         trouble: what is wrong in a few words; "" where nothing is.
@@ -101,26 +98,25 @@ def _trouble(run: Run, loss: float | None, step_time_s: float) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
     parser.add_argument("--once", action="store_true", help="print the view once and end; so it does in a pipe")
-    parser.add_argument(
-        "--recent", type=above_0, default=3, metavar="HOURS", help="also what ended within this time (default: 3)"
-    )
+    recent = "also what ended within this time (default: 3)"
+    parser.add_argument("--recent", type=above_0, default=3, metavar="HOURS", help=recent)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    logs = chosen_logs(arguments)
+    logs, left_out = chosen_logs(arguments), set[Path]()
     find_runs(*logs)  # says which folder is not there
-    recent = partial(recent_runs, logs, arguments.owner, arguments.recent * 3600, set())
+
+    def now() -> Group:
+        return view(recent_runs(logs, arguments.owner, arguments.recent * 3600, left_out), slurm.waiting())
+
     if arguments.once or not sys.__stdout__.isatty():
-        columns, shown = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns, recent()
-        console = Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False)
-        console.print(view(shown, slurm.waiting(), len(shown)))
+        columns = shutil.get_terminal_size((_PIPE_COLUMNS, 50)).columns
+        Console(file=sys.stdout, width=columns, color_system=None, force_terminal=False).print(now())
         return 0
-    # rich's own sequences must reach the terminal; the view has no others.
-    console = Console(file=sys.__stdout__)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    # rich's own sequences must reach the terminal; the view has no others. It cuts what the screen has no room for.
+    with Live(console=Console(file=sys.__stdout__), screen=True, auto_refresh=False) as live:
         while True:  # until Ctrl-C
-            most = max(1, console.height - _QUEUE_LINES - 4)
-            live.update(view(recent(), slurm.waiting(), most), refresh=True)
+            live.update(now(), refresh=True)
             time.sleep(_EVERY_S)
 
 
@@ -128,11 +124,11 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
     """The runs below logs folders that run or ended not long ago, read anew, by urgency.
 
     Args:
-        owner: whose runs, None for all.
+        owner: the user whose runs are shown, None for all.
         recent_s: how long ago a run may have ended.
-        left_out: folders that are not opened: of runs that ended before, or are somebody else's; they are added to it.
+        left_out: folders that are not opened; runs that ended earlier or are another user's are added to it.
     """
-    found = []
+    live = []
     for folder in sorted({path for one in logs for path in run_folders(one, 0)} - left_out):
         with suppress(OSError):  # deleted meanwhile
             run = read_run(folder)
@@ -140,27 +136,28 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
             ended_s = newest_s if run.runtime_s is None else run.start.timestamp() + run.runtime_s
             recent = run.state == "running" or time.time() - ended_s < recent_s
             if recent and owner in (None, run.owner):
-                found.append(look(run))
+                live.append(look(run))
             else:
                 left_out.add(folder)
-    return sorted(found, key=lambda one: one.urgency)
+    return sorted(live, key=lambda one: one.urgency)
 
 
-def view(shown: Sequence[LiveRun], waits: Sequence[str], most: int) -> Group:
-    """At most `most` runs, and a few jobs that wait, for rich: no word of a log or a name is markup or an escape."""
+def view(shown: Sequence[LiveRun], waits: Sequence[str]) -> Group:
+    """The runs, and a few jobs that wait, for rich: no word of a log or a name is markup or an escape."""
     states = Counter(one.run.state for one in shown)
     count = ", ".join(f"{number} {state}" for state, number in states.items()) or "no run is running or recent"
-    hidden = f", {len(shown) - most} of them not shown" if len(shown) > most else ""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in _COLUMNS:  # rich cuts those that may wrap where the terminal is narrow
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name not in _CUT)
-    for one in shown[:most]:
+    for one in shown:
         cells = zip(_COLUMNS, map(one_line, _cells(one)), strict=True)
         styles = dict.fromkeys(("state", "trouble"), _COLOURS[one.urgency[0]])
         table.add_row(*(Text(text, styles.get(name, ""), no_wrap=True, overflow="crop") for name, text in cells))
-    lines = [*waits[:_QUEUE_LINES], *([f"and {len(waits) - _QUEUE_LINES} more"] * (len(waits) > _QUEUE_LINES))]
-    title = Text(f"{count}{hidden}; {len(waits)} waiting", style="bold", no_wrap=True)
-    return Group(title, table, *(Text(f"waiting: {one_line(line)}", no_wrap=True) for line in lines))
+    lines = [f"waiting: {one_line(line)}" for line in waits[:_QUEUE_LINES]]
+    if len(waits) > _QUEUE_LINES:
+        lines.append(f"and {len(waits) - _QUEUE_LINES} more")
+    title = Text(f"{count}; {len(waits)} waiting", style="bold", no_wrap=True)
+    return Group(title, *(Text(line, no_wrap=True) for line in lines), table)
 
 
 def _cells(one: LiveRun) -> list[str]:

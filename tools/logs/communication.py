@@ -1,12 +1,10 @@
-"""What a step communicates, as counted (collectives.csv) and by formula: Tables 21 and 25, the planner's layouts.
+"""A step's traffic, counted (collectives.csv) and by formula: for Tables 21 and 25 and the planner's layouts.
 
 Of data parallelism by the ZeRO paper, Rajbhandari et al. 2020, arXiv:1910.02054, section 7: an all-reduce costs 2P, an
 all-gather and a reduce-scatter P each, with P the bytes of the parameters; a ring of N ranks sends (N - 1) / N of it.
 Of tensor, context, pipeline and expert parallelism as the scripts in further/dimensions/ do it; A is what passes
 between layers: rows x length x hidden size, of a micro-batch.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from typing import Any
@@ -16,13 +14,13 @@ from tools.logs.run import Run
 from workshop.record.collectives import read
 from workshop.record.schema import RunRecord
 
-_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "send", "other")
+_NAMES = ("all-reduce", "all-gather", "reduce-scatter", "send", "other")
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FP32, _INT64 = 4, 8
 
 
 def counted_traffic(run: Run) -> dict[str, float]:
-    """What a rank called and sent in the counted step, that of the largest; {} where nothing was counted.
+    """The calls and MiB of the rank with the most in the counted step; {} where nothing was counted.
 
     A node's figure is what it sends to the next one; of a run on one node, as if each half of its ranks were a node. A
     ring in the order of the ranks leaves a node by one link, which carries what each rank sends. Groups that have fewer
@@ -32,22 +30,22 @@ def counted_traffic(run: Run) -> dict[str, float]:
         return {}
     world_size, nodes = run.world_size or 1, run.record.nodes or 1
     on_first = world_size // nodes if nodes > 1 else world_size // 2
-    calls, sent, between = {kind: Counter() for kind in _KINDS}, Counter(), 0.0  # by rank
-    for one in read(run.folder / "collectives.csv"):
-        here = sum(rank < on_first for rank in one.ranks)
-        if len(one.ranks) > 1 and one.name != "receive":
-            calls[one.name if one.name in _KINDS else "other"][one.rank] += one.calls
-            sent[one.rank] += one.sent_bytes
-        if one.name == "send":
-            between += one.sent_bytes * (one.rank < on_first <= one.peer)
-        elif one.rank == 0 and 0 < here < len(one.ranks):
-            between += one.sent_bytes * on_first / here
-    most = {kind: max(of_ranks.values(), default=0) for kind, of_ranks in calls.items()}
+    calls, sent, between = {name: Counter() for name in _NAMES}, Counter(), 0.0  # by rank
+    for call in read(run.folder / "collectives.csv"):
+        on_node = sum(rank < on_first for rank in call.ranks)
+        if len(call.ranks) > 1 and call.name != "receive":
+            calls[call.name if call.name in _NAMES else "other"][call.rank] += call.calls
+            sent[call.rank] += call.sent_bytes
+        if call.name == "send":
+            between += call.sent_bytes if call.rank < on_first <= call.peer else 0
+        elif call.rank == 0 and 0 < on_node < len(call.ranks):
+            between += call.sent_bytes * on_first / on_node
+    most = {name: max(of_ranks.values(), default=0) for name, of_ranks in calls.items()}
     return most | {"sent_mib": max(sent.values(), default=0) / 2**20, "between_nodes_mib": between / 2**20}
 
 
 def predicted_traffic(run: Run) -> dict[str, float]:
-    """What a rank would send by the formulas; {} where something is not recorded."""
+    """The MiB that a rank sends by the formulas; {} where something is not recorded."""
     record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
     if sharding.method in _FORMULAS:
         return {"sent_mib": sent_bytes(record) / 2**20}
@@ -109,7 +107,7 @@ def messages_of(sharding: dict[str, Any], world_size: int, accumulation: int) ->
 
 
 def sent_bytes(record: RunRecord) -> float:
-    """Of a run of further/dimensions/, by the largest rank.
+    """Bytes that the largest rank sends in a run of further/dimensions/.
 
     Raises:
         UnavailableError: the record lacks something, or rows have different lengths.
@@ -139,13 +137,13 @@ def sums(
     halves = 2 * (4 * layers + 2)
     if recomputed:
         halves += (3 if by_position else 2) * layers
-    loss = 2 * 3 * (1 + chunked) * positions * _FP32  # in chunks it is computed twice
+    loss = 2 * 3 * (2 if chunked else 1) * positions * _FP32  # in chunks it is computed twice
     return (halves * a_bytes + loss) * (ranks - 1) / ranks
 
 
 def ring(ranks: int, layers: int, keys_and_values_bytes: float, recomputed: bool) -> float:
     """Bytes of a micro-batch: a rank's keys and values pass all others in each pass, and then their gradients."""
-    return (3 + recomputed) * layers * (ranks - 1) * keys_and_values_bytes
+    return (4 if recomputed else 3) * layers * (ranks - 1) * keys_and_values_bytes
 
 
 def shards_of_weights(ranks: int, micro_batches: int, gathered_bytes: float, held_bytes: float) -> float:
@@ -165,69 +163,71 @@ def stages(ranks: int, chunks: int, a_bytes: float, tied_bytes: float) -> float:
     return max((2 * chunks - 1) * a_bytes + tied_bytes, 2 * chunks * a_bytes if ranks > 2 else 0)
 
 
-def _tensor(run: dict[str, Any]) -> float:
-    positions = run["batch_size"] * run["max_length"]
+def _tensor(facts: dict[str, Any]) -> float:
+    positions = facts["batch_size"] * facts["max_length"]
     of_micro_batch = sums(
-        run["ranks"],
-        run["layers"],
+        facts["ranks"],
+        facts["layers"],
         positions,
-        positions * run["hidden_size"] * run["width"],
-        recomputed=run["gradient_checkpointing"],
-        by_position=run["sequence_parallel"],
-        chunked=0 < run["loss_chunk"] < run["max_length"],
+        positions * facts["hidden_size"] * facts["width"],
+        recomputed=facts["gradient_checkpointing"],
+        by_position=facts["sequence_parallel"],
+        chunked=0 < facts["loss_chunk"] < facts["max_length"],
     )
-    held = run["rank_parameters"] * run["width"]
-    weights = shards_of_weights(run["dp_size"], run["grad_acc"], 2 * held, held)
-    return run["grad_acc"] * of_micro_batch + weights
+    held = facts["rank_parameters"] * facts["width"]
+    weights = shards_of_weights(facts["dp_size"], facts["grad_acc"], 2 * held, held)
+    return facts["grad_acc"] * of_micro_batch + weights
 
 
-def _context(run: dict[str, Any]) -> float:
-    keys_and_values = 2 * run["batch_size"] * run["max_length"] / run["ranks"] * run["key_value_size"] * run["width"]
-    passed = ring(run["ranks"], run["layers"], keys_and_values, run["gradient_checkpointing"])
-    return run["grad_acc"] * passed + _all_shards(run)
+def _context(facts: dict[str, Any]) -> float:
+    positions = facts["batch_size"] * facts["max_length"] / facts["ranks"]
+    keys_and_values = 2 * positions * facts["key_value_size"] * facts["width"]
+    passed = ring(facts["ranks"], facts["layers"], keys_and_values, facts["gradient_checkpointing"])
+    return facts["grad_acc"] * passed + _all_shards(facts)
 
 
-def _ulysses(run: dict[str, Any]) -> float:
+def _ulysses(facts: dict[str, Any]) -> float:
     """All-to-alls of a rank's queries, keys, values and results, and of their gradients; each keeps its own part.
 
     Of as many key heads as ranks, or more. DeepSpeed also gathers the positions' numbers, once for all rows.
     """
-    ranks, passes = run["ranks"], run["layers"] * run["grad_acc"]
-    numbers = 2 * (run["attention_size"] + run["key_value_size"]) * run["batch_size"] * run["max_length"] / ranks
-    forward_passes = 1 + run["gradient_checkpointing"]
-    exchanged = (forward_passes + 1) * numbers * run["width"] + forward_passes * run["max_length"] * _INT64
-    return passes * exchanged * (ranks - 1) / ranks + _all_shards(run)
+    ranks, passes = facts["ranks"], facts["layers"] * facts["grad_acc"]
+    positions = facts["batch_size"] * facts["max_length"] / ranks
+    numbers = 2 * (facts["attention_size"] + facts["key_value_size"]) * positions
+    forward_passes = 2 if facts["gradient_checkpointing"] else 1
+    exchanged = (forward_passes + 1) * numbers * facts["width"] + forward_passes * facts["max_length"] * _INT64
+    return passes * exchanged * (ranks - 1) / ranks + _all_shards(facts)
 
 
-def _all_shards(run: dict[str, Any]) -> float:
+def _all_shards(facts: dict[str, Any]) -> float:
     """Over all ranks: blocks are gathered twice, what is left of the model once."""
-    gathered = (run["parameters"] + run["block_parameters"]) * run["width"]
-    shards = run["ranks"] * run["dp_size"]
-    return shards_of_weights(shards, run["grad_acc"], gathered, run["parameters"] * run["width"])
+    gathered = (facts["parameters"] + facts["block_parameters"]) * facts["width"]
+    shards = facts["ranks"] * facts["dp_size"]
+    return shards_of_weights(shards, facts["grad_acc"], gathered, facts["parameters"] * facts["width"])
 
 
-def _pipeline(run: dict[str, Any]) -> float:
+def _pipeline(facts: dict[str, Any]) -> float:
     """All in fp32, as the weights are."""
-    if run["dp_size"] > 1:
+    if facts["dp_size"] > 1:
         raise UnavailableError("no formula for several pipelines")
-    passed = run["grad_acc"] * run["batch_size"] * run["max_length"] * run["hidden_size"] * _FP32
-    tied = 0 if run["untied_embedding"] else run["embedding_parameters"] * _FP32
-    return stages(run["ranks"], run["stages"] // run["ranks"], passed, tied)
+    passed = facts["grad_acc"] * facts["batch_size"] * facts["max_length"] * facts["hidden_size"] * _FP32
+    tied = 0 if facts["untied_embedding"] else facts["embedding_parameters"] * _FP32
+    return stages(facts["ranks"], facts["stages"] // facts["ranks"], passed, tied)
 
 
-def _experts(run: dict[str, Any]) -> float:
+def _experts(facts: dict[str, Any]) -> float:
     """Four all-to-alls per layer, of the tokens that the routers sent to experts elsewhere, into a rank and out of it.
 
     Balanced, (n - 1)/n of a token's experts are elsewhere. FSDP shards the experts over their copies only.
     """
-    ranks, all_ranks, width, experts = run["ep_size"], run["dp_size"], run["width"], run["expert_parameters"]
-    forward_passes = 1 + run["gradient_checkpointing"]
-    rows = (forward_passes + 1) * run["exchanged_tokens"] * run["hidden_size"] * width
-    sizes = forward_passes * run["layers"] * run["grad_acc"] * run["experts"] * _INT64 * (ranks - 1) / ranks
-    rest, own = run["parameters"] - experts, experts / ranks * width
-    gathered = (rest + run["block_parameters"] - experts) * width
-    sharded = shards_of_weights(all_ranks, run["grad_acc"], gathered, rest * width)
-    return rows + sizes + sharded + shards_of_weights(all_ranks // ranks, run["grad_acc"], 2 * own, own)
+    ranks, all_ranks, width, experts = facts["ep_size"], facts["dp_size"], facts["width"], facts["expert_parameters"]
+    forward_passes = 2 if facts["gradient_checkpointing"] else 1
+    rows = (forward_passes + 1) * facts["exchanged_tokens"] * facts["hidden_size"] * width
+    sizes = forward_passes * facts["layers"] * facts["grad_acc"] * facts["experts"] * _INT64 * (ranks - 1) / ranks
+    rest, own = facts["parameters"] - experts, experts / ranks * width
+    gathered = (rest + facts["block_parameters"] - experts) * width
+    sharded = shards_of_weights(all_ranks, facts["grad_acc"], gathered, rest * width)
+    return rows + sizes + sharded + shards_of_weights(all_ranks // ranks, facts["grad_acc"], 2 * own, own)
 
 
 _FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline, "ep": _experts}

@@ -4,8 +4,6 @@ Its function gives a run's figure: None where the run lacks it, or an Unavailabl
 instead; tools/logs/sources.py reads the files. A damaged file is a LogError and costs all figures that are from it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ class Figure:
         decimals: digits after the point; YES_OR_NO; A_WORD, which is said in place of a figure.
         missing: what a cell shows where the run lacks it.
         definition: one line: what it is and which file it is from.
-        std: of repeats the standard deviation, not the median.
+        std: the standard deviation over repeats, not the median.
     """
 
     name: str
@@ -50,16 +48,11 @@ class Figure:
         return [title for title in (self.title, self.also) if title]
 
     def written(self, value: float | bool) -> str:
-        """A figure as printed: thousands separators and the decimals, no unit."""
+        """A figure as printed: thousands separators and the decimals, no unit; of a tiny model two digits, not 0."""
         if isinstance(value, bool):
             return "yes" if value else "no"
-        return f"{value:,.{self.digits(value)}f}"
-
-    def digits(self, value: float) -> int:
-        """Digits after the point as printed: `decimals`, but two digits of a tiny model's figure, not 0."""
-        if 0 < abs(value) < 0.5 * 10.0**-self.decimals:
-            return 1 - math.floor(math.log10(abs(value)))
-        return self.decimals
+        small = 0 < abs(value) < 0.5 * 10.0**-self.decimals
+        return f"{value:,.{1 - math.floor(math.log10(abs(value))) if small else self.decimals}f}"
 
 
 def _over(value: float | None, divisor: float) -> float | None:
@@ -215,6 +208,13 @@ _FIGURES = [
     Figure("peak_reserved_mib", lambda run: sources.gpu_summary(run).get("peak_mem_reserved_mib"),
         "Peak reserved (MiB)", unit="MiB", definition="peak memory that PyTorch's allocator held, used or not, largest "
         "rank (summary.json, peak_mem_reserved_mib)"),
+    *(Figure(f"memory_{phase}_mib", lambda run, key=f"mem_{phase}_mib": sources.gpu_summary(run).get(key), title,
+        unit="MiB", definition=f"what PyTorch's tensors have of rank 0's GPU {when} (summary.json, mem_{phase}_mib)")
+        for phase, title, when in (
+            ("loaded", "Loaded (MiB)", "before the first step"),
+            ("forward", "After the forward pass (MiB)", "after the first step's last forward pass"),
+            ("backward", "After the backward pass (MiB)", "before the first step's update"),
+            ("update", "After the update (MiB)", "after the first step's update, with the moments"))),
     Figure("real_tokens_per_second", lambda run: sources.summary(run).get("train/real_tokens_per_second"),
         "Real tokens/s", unit="tokens/s", missing="no step times", definition="tokens per second that are not padding, "
         "over all GPUs, without warm-up, evaluation and saving (summary.json, train/real_tokens_per_second)"),
@@ -334,14 +334,14 @@ def text_of(run: Run, name: str) -> str:
 
 def over_repeats(runs: Sequence[Run], name: str, std: bool = False) -> float | bool:
     """The median over runs that differ in REPEAT only, or their standard deviation. Raises as `measure` does."""
-    found, missing = [], UnavailableError(OF_ONE_RUN[name].missing)
+    values, missing = [], UnavailableError(OF_ONE_RUN[name].missing)
     for run in runs:
         try:
-            found.append(measure(run, name))
+            values.append(measure(run, name))
         except UnavailableError as error:
             missing = error
-    if not found:
+    if not values:
         raise missing
-    if std and len(found) == 1:
+    if std and len(values) == 1:
         raise UnavailableError("one run only")
-    return stdev(found) if std else found[-1] if isinstance(found[-1], bool) else median(found)
+    return stdev(values) if std else values[-1] if isinstance(values[-1], bool) else median(values)

@@ -7,13 +7,12 @@ psrecord --include-children adds up the resident set sizes (RSS) of all child pr
 four of them four times; memory_logger's proportional set size (PSS) counts it once. Both are shown (erratum K13).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 
@@ -46,7 +45,7 @@ class MemoryLog:
     time_s: list[float] = field(default_factory=list)
     gpu: list[int | str] = field(default_factory=list)
     watts: list[float] = field(default_factory=list)
-    start_s: float = float("nan")
+    start_s: float = math.nan
 
 
 def extremes(logs: Sequence[Sequence[float]], if_empty: str) -> dict[str, float]:
@@ -71,23 +70,17 @@ def read_nvidia_smi(path: Path | str) -> MemoryLog:
         LogError: the header or a line is not as the launcher's query gives it.
     """
     names, rows = csv_log.rows(path, _COLUMNS, messages=True)
-
-    def quantities(column: str, unit: str) -> list[float]:
-        """NaN where the GPU does not report it."""
-        cells = [(number, row[column]) for number, row in rows]
-        return [
-            float("nan")
-            if _NOT_AVAILABLE.fullmatch(cell)
-            else csv_log.number(path, number, cell, f"{column} ({unit})", unit=unit)
-            for number, cell in cells
-        ]
-
-    mib = quantities("memory.used", "MiB")
+    mib, watts = [], []
+    for line, row in rows:
+        for values, column, unit in ((mib, "memory.used", "MiB"), (watts, "power.draw", "W")):
+            if (cell := row.get(column)) is not None:
+                missing = _NOT_AVAILABLE.fullmatch(cell)
+                named = f"{column} ({unit})"
+                values.append(math.nan if missing else csv_log.number(path, line, cell, named, unit=unit))
     indexed = "index" in names
-    gpu = [int(csv_log.number(path, number, row["index"], "index")) if indexed else row["uuid"] for number, row in rows]
-    watts = quantities("power.draw", "W") if "power.draw" in names else []
-    time_s = [seconds(path, number, row["timestamp"]) for number, row in rows]
-    start_s = time_s[0] if time_s else float("nan")
+    gpu = [int(csv_log.number(path, line, row["index"], "index")) if indexed else row["uuid"] for line, row in rows]
+    time_s = [seconds(path, line, row["timestamp"]) for line, row in rows]
+    start_s = time_s[0] if time_s else math.nan
     return MemoryLog(mib, [round(one - start_s, 3) for one in time_s], gpu, watts, start_s)
 
 
@@ -131,6 +124,7 @@ def read_psrecord(path: Path | str) -> MemoryLog:
     return MemoryLog(memory_mib, time_s)
 
 
+@cache
 def read_logs(run: Run, kind: str) -> dict[str, MemoryLog]:
     """A run's logs named `kind` (gpu_memory, cpu_memory: RSS, cpu_pss) by their node, "" in a run on one node."""
     suffix, read = (".csv", read_nvidia_smi) if kind == "gpu_memory" else (".txt", read_psrecord)

@@ -11,8 +11,6 @@ gradient of its input, which the adapters before it wait for; also of the head. 
 waits: the first block's queries, keys and values need 2 less, hidden size x (attention size + 2 x key size) of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tools.errors import UnavailableError
@@ -37,13 +35,13 @@ PEAK_TFLOPS: dict[str, dict[str, float]] = {
 
 
 def _multiplied_parameters(model: Model) -> int:
-    """Those of a token's matrix products: an embedding that is not the head is looked up, and few experts are met."""
+    """Parameters in a token's matrix products: without a looked-up embedding and experts that it does not meet."""
     looked_up = model.embedding_parameters if model.untied_embedding else 0
     return model.parameters - looked_up - (model.idle_parameters or 0)
 
 
 def _frozen_flops(model: Model) -> float:
-    """What a token needs less in matrix products if only adapters are trained."""
+    """FLOPs that a token saves in matrix products if only adapters are trained."""
     trained = model.trained_parameters or model.parameters
     if trained == model.parameters:
         return 0

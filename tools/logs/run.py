@@ -44,20 +44,18 @@ def meets(fact: Any, wanted: Any) -> bool:
     return fact not in wanted if isinstance(wanted, NoneOf) else fact == wanted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run folder. Tables select by its facts: see `fact`.
 
     Attributes:
         record: run.json, typed; an empty one if it cannot be read.
         problem: why run.json cannot be read; "" if it can.
-        parsed: what has been read from the logs (tools/logs/figures.py).
     """
 
     folder: Path
-    record: RunRecord = field(default=RunRecord(), compare=False, repr=False)
+    record: RunRecord = field(default=RunRecord(), repr=False)
     problem: str = ""
-    parsed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     # ---- facts: what tables select by, beside the keys of run.json and the settings ----
 
@@ -145,31 +143,31 @@ class Run:
         if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
             return recorded
         try:
-            found = cause(self.folder / "train.out") if "train.out" in self.files else None
+            why = cause(self.folder / "train.out") if "train.out" in self.files else None
         except OSError as error:
             return f"train.out: {error.strerror}"
-        return ": ".join(filter(None, [found.name, f"train.out:{found.line}", found.text])) if found else ""
+        return ": ".join(filter(None, [why.name, f"train.out:{why.line}", why.text])) if why else ""
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:
         """For each resumed attempt its first step, and in words how the attempt before it ended."""
-        found = []
+        told = []
         for attempt in self.record.attempts:
             if (step := attempt.resumed_step) is not None:
                 last = "" if attempt.last_step is None else f" after step {attempt.last_step}"
-                found.append((step, f"{attempt.state or 'ended'}{last}, resumed from step {step}"))
-        return found
+                told.append((step, f"{attempt.state or 'ended'}{last}, resumed from step {step}"))
+        return told
 
     @property
     def examples_asked(self) -> int | None:
-        """Examples that the whole training was to process, one that is trained on twice counts twice."""
+        """Examples that the whole training was to process, in all epochs together."""
         if steps := self.settings.get("max_steps"):
             return _product(steps, self.examples_per_gpu_step, self.dp_size)
         return _product(self.epochs, self.train_examples)
 
     @cached_property
     def start(self) -> datetime:
-        """Of a run that cannot be read the time of its newest file."""
+        """Its start; the time of its newest file if run.json cannot be read."""
         return time_of(self.record.start_time) or datetime.fromtimestamp(max(self.files.values(), default=0) / 1e9, UTC)
 
     @property
@@ -193,13 +191,13 @@ class Run:
         """Modification time (ns) of the plain files in the folder, by name; {} if it cannot be looked into."""
         if self.folder.is_symlink():
             return {}
-        found = {}
+        times = {}
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.folder):
                 with contextlib.suppress(FileNotFoundError):  # it is gone since
                     if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
-        return dict(sorted(found.items()))
+                        times[entry.name] = entry.stat(follow_symlinks=False).st_mtime_ns
+        return dict(sorted(times.items()))
 
     @property
     def summary(self) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The runs below one or several logs folders."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -59,18 +57,18 @@ def find_runs(*logs_folders: Path, experiment: str | None = None) -> list[Run]:
     Raises:
         InputError: one is not a folder.
     """
-    found: list[Run] = []
+    every: list[Run] = []
     for logs in logs_folders:
         if not logs.is_dir():
             raise InputError(f"{logs}: no such folder; runs are written to $LOG_DIR or logs/, give another with --logs")
-        found += map(read_run, progress(list(run_folders(logs, 0)), "reading run.json"))
-    found.sort(key=lambda run: (run.start, run.folder))
+        every += map(read_run, progress(list(run_folders(logs, 0)), "reading run.json"))
+    every.sort(key=lambda run: (run.start, run.folder))
     if experiment is None:
-        return found
+        return every
     # A run.json that cannot be read says neither, but its folder is named after the experiment.
     return [
         run
-        for run in found
+        for run in every
         if experiment in (run.record.exercise, run.record.experiment)
         or (run.problem and run.folder.parent.name == experiment)
     ]

@@ -1,22 +1,21 @@
-"""What a run's files say: a function for each kind of file, from a run to figures by key.
+"""The figures in a run's files: for each kind of file a function from a run to figures by key.
 
 It raises UnavailableError, with the words a cell shows, where none of its figures can exist; a figure that it merely
-lacks it leaves out. A damaged file is a LogError. In place of a figure there may be an UnavailableError, too.
+lacks it leaves out. A damaged file is a LogError. In place of a figure there may be an UnavailableError, too. Several
+figures are from one file, which is read once per run.
 """
-
-from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
 from tools.logs import communication, mfu
-from tools.logs.memory_logs import MemoryLog, extremes, read_logs, seconds
+from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
 from workshop.record.errors import read_plain
@@ -29,24 +28,6 @@ _POWER_MEAN_S = 1.0  # a sample of power.draw is the mean of the second before i
 _TIMERS = re.compile(rb"\[Rank 0\] time \(ms\) ((?:\| \w+: \d{1,9}(?:\.\d+)? ?)+)[\r\n]")
 _TIMER = re.compile(rb"(\w+): ([\d.]+)")
 _EVALUATION = re.compile(rb"'eval_samples_per_second': '?(\d+(?:\.\d+)?)")
-
-
-def read_once(read: Callable[[Run], Mapping[str, Any]]) -> Callable[[Run], Mapping[str, Any]]:
-    """Remembers what is read of a run, or why nothing is: several figures are from one file."""
-
-    @wraps(read)
-    def remembered(run: Run) -> Mapping[str, Any]:
-        name = read.__name__
-        if name not in run.parsed:
-            try:
-                run.parsed[name] = read(run)
-            except (UnavailableError, LogError) as error:
-                run.parsed[name] = error
-        if isinstance(found := run.parsed[name], Exception):
-            raise found
-        return found
-
-    return remembered
 
 
 def _need_gpu(run: Run) -> None:
@@ -67,26 +48,26 @@ def resumed_step(run: Run) -> int | UnavailableError | None:
 
 
 def attempts_sum(run: Run, name: str) -> float | None:
-    """What the faults of all attempts cost together; None if an attempt does not say."""
+    """The sum over all attempts; None if an attempt lacks it."""
     numbers = [getattr(attempt, name) for attempt in run.record.attempts]
     return None if None in numbers else sum(numbers)
 
 
-@read_once
+@cache
 def summary(run: Run) -> Mapping[str, Any]:
     """summary.json, with what is computed from it."""
-    found = {key: value for key, value in run.summary.items() if value is not None}
+    values = {key: value for key, value in run.summary.items() if value is not None}
     try:
-        found = typed(found, SUMMARY_RECORD)
+        values = typed(values, SUMMARY_RECORD)
     except MistypedError as error:
         raise LogError(run.folder / "summary.json", None, error.found, error.expected) from error
     if (states_mib := run.record.sharding.optimizer_states_mib) is not None:
-        found["optimizer_states_mib"] = states_mib
-    steps_per_second, samples_per_second = (found.get(f"train/{name}_per_second") for name in ("steps", "samples"))
+        values["optimizer_states_mib"] = states_mib
+    steps_per_second, samples_per_second = (values.get(f"train/{name}_per_second") for name in ("steps", "samples"))
     if steps_per_second:
-        found["step_time_ms"] = 1000 / steps_per_second
-        found["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
-    return found
+        values["step_time_ms"] = 1000 / steps_per_second
+        values["examples_per_step"] = samples_per_second / steps_per_second if samples_per_second else None
+    return values
 
 
 def gpu_summary(run: Run) -> Mapping[str, Any]:
@@ -95,16 +76,16 @@ def gpu_summary(run: Run) -> Mapping[str, Any]:
     return summary(run)
 
 
-@read_once
+@cache
 def utilisation(run: Run) -> Mapping[str, Any]:
     return mfu.utilisation(run, summary(run))
 
 
-counted_traffic = read_once(communication.counted_traffic)
-predicted_traffic = read_once(communication.predicted_traffic)
+counted_traffic = cache(communication.counted_traffic)
+predicted_traffic = cache(communication.predicted_traffic)
 
 
-@read_once
+@cache
 def evaluations(run: Run) -> Mapping[str, Any]:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
     if not (losses := summary(run).get("eval_loss")):
@@ -116,7 +97,7 @@ def evaluations(run: Run) -> Mapping[str, Any]:
     return of_epochs | {"eval_loss_final": losses[-1]}
 
 
-@read_once
+@cache
 def steps(run: Run) -> Mapping[str, Any]:
     if not (log := run.steps):
         return {}
@@ -131,7 +112,7 @@ def steps(run: Run) -> Mapping[str, Any]:
     }
 
 
-@read_once
+@cache
 def timers(run: Run) -> Mapping[str, Any]:
     if "train.out" not in run.files or not run.timed:
         return {}
@@ -165,57 +146,53 @@ def evaluation_speeds(run: Run) -> list[float]:
     return [float(speed) for speed in _EVALUATION.findall(text)]
 
 
-@read_once
-def _gpu_logs(run: Run) -> dict[str, MemoryLog]:
-    _need_gpu(run)
-    return read_logs(run, "gpu_memory")
-
-
-@read_once
+@cache
 def gpu_memory(run: Run) -> Mapping[str, Any]:
     """The mean is over the samples of all nodes."""
-    logs = _gpu_logs(run).values()
+    _need_gpu(run)
+    logs = read_logs(run, "gpu_memory").values()
     return extremes([[mib for log in logs for mib in log.mib]] if logs else [], "empty GPU log")
 
 
-@read_once
+@cache
 def gpu_power(run: Run) -> Mapping[str, Any]:
     """Watts of a GPU: the largest sample, and the mean while the timed steps ran."""
+    _need_gpu(run)
     samples = [
         (log.start_s + time_s, watts)
-        for log in _gpu_logs(run).values()
+        for log in read_logs(run, "gpu_memory").values()
         for time_s, watts in zip(log.time_s, log.watts, strict=False)
         if not math.isnan(watts)
     ]
-    found = {"peak_w": max(watts for _, watts in samples)} if samples else {}
+    power = {"peak_w": max(watts for _, watts in samples)} if samples else {}
     times = [summary(run).get(name) for name in ("timed_start", "timed_end")]
     if not (samples and all(times)):
-        return found
+        return power
     start_s, end_s = (seconds(run.folder / "summary.json", None, stamp) for stamp in times)
     timed = [watts for time_s, watts in samples if start_s + _POWER_MEAN_S <= time_s <= end_s]
-    return found | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
+    return power | {"mean_w": fmean(timed) if timed else UnavailableError("no sample")}
 
 
-@read_once
+@cache
 def energy(run: Run) -> Mapping[str, Any]:
     """Joules of the timed steps by NVML's counter."""
-    found = gpu_summary(run)
-    if found.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
+    values = gpu_summary(run)
+    if values.get("timed_s", LEAST_ENERGY_S) < LEAST_ENERGY_S:
         raise UnavailableError(f"under {LEAST_ENERGY_S} s")
-    return found
+    return values
 
 
-@read_once
+@cache
 def cpu_memory(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_memory").values()], "empty CPU log")
 
 
-@read_once
+@cache
 def cpu_pss(run: Run) -> Mapping[str, Any]:
     return extremes([log.mib for log in read_logs(run, "cpu_pss").values()], "empty CPU log")
 
 
-@read_once
+@cache
 def fabric(run: Run) -> Mapping[str, Any]:
     if "nccl.log" not in run.files:
         return {}

@@ -281,7 +281,7 @@ def _candidate(
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
-        found = read_configuration(path, vars(used), question.gpus, found=config)
+        found = read_configuration(path, vars(used), question.gpus, content=config)
         used.check_with(found)
         trained = found.values
     workload = of_settings(vars(used), trained, question.gpus, question.nodes)

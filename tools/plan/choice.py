@@ -13,7 +13,7 @@ from tools.logs.run import Run
 from tools.plan.candidates import Candidate, Question
 from tools.plan.ranking import best_of_each, rank
 from tools.tables.fill import Cell, FilledTable
-from tools.tables.forms import Checked, how_close
+from tools.tables.forms import Prediction
 from tools.tables.markdown import Grid, is_blank, markdown, read_tables
 from tools.tables.table import Table
 from workshop.record.exercises import REPO
@@ -110,20 +110,24 @@ def filled(copies: list[Grid], text: str, runs: list[Run]) -> list[FilledTable]:
     if not number or not 1 <= int(number[1]) <= len(CARDS):
         raise InputError(f"{copies[0].path}: no card; expected a line `Card: 1` to `Card: {len(CARDS)}`")
     card, known, found, strategy_of = CARDS[int(number[1]) - 1], definitions(), [], {}
+    names = {name.casefold(): name for name in strategies(card)}
     for copy in copies:
-        definition, chosen = known[copy.number], {label: one.strip("` ") for label, one, *_ in copy.rows}
-        expected = {label: _expected(copy, card, one, runs) for label, one in chosen.items() if not is_blank(one)}
+        definition, chosen, expected = known[copy.number], {}, {}
+        for line, (label, written, *_) in zip(copy.lines, copy.rows, strict=True):
+            name = written.strip("` ")
+            chosen[label] = names.get(name.casefold(), name)
+            if not is_blank(name):
+                expected[label] = _expected(f"{copy.path}:{line}", copy, card, chosen[label], runs)
         rows = {label: expected.get(label, _UNREAD) for label, *_ in definition.rows}
         cells = {
             (label, title): row[title] for label, row in rows.items() for title in definition.header if title in row
         }
-        notes, tolerance_percent = [], 0
+        notes, tolerance_percent, source = [], 0, ""
         if "Strategy" in copy.header:  # figures of the planner, which a group rounds to two digits
-            notes, tolerance_percent = [f"by `python -m tools plan model {card.question}`"], 5
-            strategy_of = chosen
+            tolerance_percent, source, strategy_of = 5, f"`python -m tools plan model {card.question}`", chosen
         else:
             notes = list(_other_strategies(strategy_of, expected))
-        found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent))
+        found.append(FilledTable(replace(definition, path=copy.path), cells, notes, tolerance_percent, source))
     return found
 
 
@@ -137,28 +141,26 @@ def _other_strategies(strategy_of: dict[str, str], stand_ins: dict[str, dict[str
             yield f"{label} is {chosen}, but its run was {ran}"
 
 
-def _expected(copy: Grid, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
+def _expected(place: str, copy: Grid, card: Card, chosen: str, runs: list[Run]) -> dict[str, Cell]:
     """By column what is right for the strategy, or for the run in the folder of this name."""
     if "Strategy" in copy.header:
         if not (one := strategies(card).get(chosen)) or one.error:
             known = "; ".join(strategies(card))
-            raise InputError(f"{copy.path}: Table {copy.number}: strategy {chosen!r}; expected one of {known}")
+            raise InputError(f"{place}: strategy {chosen!r}; expected one of {known}")
         values = _figures(card, one)
         return {title: Cell(_COLUMNS[title].written(value), value, _COLUMNS[title]) for title, value in values.items()}
     run = next((run for run in runs if run.folder.name == Path(chosen).name), None)
     if not run:
-        raise InputError(f"{copy.path}: Table {copy.number}: no run in the folder {chosen!r}")
+        raise InputError(f"{place}: found no run in the folder {chosen!r}; --logs says where the runs are")
     own = {title: one for title, one in _COLUMNS.items() if one.name in OF_ONE_RUN}
     return {title: Cell(text_of(run, one.name), value_of(run, one.name), one, (run,)) for title, one in own.items()}
 
 
-def prediction_lines(checked: Sequence[Checked]) -> Iterator[str]:
-    """How close each prediction was to the figure of the column that it is about."""
-    for table in checked:
-        for choice, *written in table.copy.rows:
-            for title, yours in zip(table.copy.header[1:], written, strict=True):
+def predictions(copies: Sequence[Grid]) -> Iterator[Prediction]:
+    """The group's, each in the column before that of its figure."""
+    for copy in copies:
+        for choice, *written in copy.rows:
+            for title, yours in zip(copy.header[1:], written, strict=True):
                 figure_title, predicted, unit = title.partition(", predicted")
-                cell = table.filled.cells.get((choice, figure_title + unit)) if predicted else None
-                if cell and cell.value is not None and not is_blank(yours):
-                    close = how_close(yours, cell)
-                    yield f"prediction {choice}, {figure_title}: {yours}; measured {cell.text}: {close}"
+                if predicted:
+                    yield f"{choice}, {figure_title}", yours, [(copy.number, choice, figure_title + unit)]

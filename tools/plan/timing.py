@@ -199,8 +199,8 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     """Between GPU and CPU in a step with offload: in all, and of that into or out of memory that is not pinned."""
     if strategy.sharding.startswith("fsdp"):  # brings fp32 weights for each pass
         return 4 * shard * (2 * strategy.accumulation + 1), 0
-    moved = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
-    return sum(moved), moved.to_gpu_pageable if strategy.offload.pinned else sum(moved)
+    moved, pageable = moved_bytes(strategy.config, shard, strategy.accumulation, strategy.width)
+    return moved, pageable if strategy.offload.pinned else moved
 
 
 def other_work(workload: Workload, step: dict[str, Any], step_s: float) -> dict[str, float]:

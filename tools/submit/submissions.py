@@ -136,14 +136,14 @@ def exercise_files(names: Sequence[str]) -> list[Path]:
         InputError: a name is no folder with a submit.txt.
     """
     every = exercises_with("submit.txt")
-    found = []
+    chosen = []
     for name in names:
         folders = of_day(name) or [find_exercise(name, "submit.txt")]
         if None in folders:
             have = ", ".join(path.name for path in every) or "none yet"
             raise InputError(f"{name}: no folder with a submit.txt; those that have one: {have}")
-        found += [folder.resolve() for folder in folders]
-    return [folder / "submit.txt" for folder in (dict.fromkeys(found) if names else every)]
+        chosen += [folder.resolve() for folder in folders]
+    return [folder / "submit.txt" for folder in (dict.fromkeys(chosen) if names else every)]
 
 
 def every_list() -> list[Path]:

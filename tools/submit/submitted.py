@@ -5,16 +5,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run
-from tools.submit.submissions import OPERATIONAL, Submission, known_settings
+from tools.submit.submissions import OPERATIONAL, Submission
 from workshop.record.errors import utf8_lines
 from workshop.record.exercises import Start, repository_of
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.env_file import sourced
-from workshop.settings.settings import Settings, defaults
+from workshop.settings.settings import Settings
 
 STATES = ("missing", "queued", *SHOWN_STATES)
 # What an env_vars.sh has beside the variables that it reads: comments, and NAME="${NAME:-default}" of what it sets.
@@ -42,25 +41,11 @@ def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
     # Arguments such as --steps change settings that no environment variable shows: there the line alone must do.
     if not only_configs or not any(run.settings for run in candidates):
         return candidates
-    expected = {name: value for name, value in effective_settings(submission).items() if value is not None}
-
-    def has_settings(run: Run) -> bool:
-        by_name = run.record.submission is not None  # a recorded line has the paths whole
-        both = expected.keys() & run.settings.keys()
-        return all(_same(run.settings[name], expected[name], by_name) for name in both)
-
-    return list(filter(has_settings, candidates))
-
-
-def effective_settings(submission: Submission) -> dict[str, Any]:
-    """Every setting the submission would run with now: its own, those of env_vars.sh, the defaults.
-
-    Raises:
-        InputError: env_vars.sh cannot be read by bash.
-    """
-    environment, default_of = _environment(submission), defaults()
-    names = {*known_settings(submission.exercise), *default_of} - OPERATIONAL
-    return {name.lower(): environment.get(name) or default_of.get(name) for name in names}
+    expected = read_as_job(submission)[0].as_record()
+    compared = expected.keys() - {name.lower() for name in OPERATIONAL}
+    return [
+        run for run in candidates if all(run.settings[name] == expected[name] for name in compared & {*run.settings})
+    ]
 
 
 def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]:
@@ -71,7 +56,7 @@ def read_as_job(submission: Submission) -> tuple[Settings, Configuration | None]
     try:
         start = Start.of(environment, exercise)
         settings = settings_class(exercise).from_environment(environment, exercise / "env_vars.sh", start)
-        return settings, check_configuration(settings, start)
+        return settings, check_configuration(settings)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 
@@ -95,18 +80,3 @@ def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
 @cache
 def _read(file: Path, _: int, variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return sourced(file, dict(variables))
-
-
-def _same(recorded: Any, expected: Any, by_name: bool) -> bool:
-    """Whether a value of run.json is what the text `expected` means.
-
-    Args: by_name: a path's last part, which run.json keeps, is enough; else its folder is unknown.
-    """
-    if isinstance(recorded, bool):
-        return recorded == (str(expected).lower() in ("true", "1"))
-    if isinstance(recorded, int | float):
-        try:
-            return float(expected) == recorded
-        except ValueError:
-            return False
-    return str(recorded) in (str(expected), Path(str(expected)).name if by_name else None)

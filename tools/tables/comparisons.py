@@ -133,6 +133,8 @@ _COMPARISONS = [
         definition="real tokens/s over those of rung 0, on the same machine"),
     Comparison("gain_over_bf16", ratio(_SPEED, {"rung": _TOP}), "Gain over bf16", decimals=2,
         definition="real tokens/s over those of rung 11, which computes in bf16, on the same machine"),
+    Comparison("gain_over_trl", ratio(_SPEED, {"rung": "peer_trl_exact"}), "Times TRL", decimals=2,
+        definition="real tokens/s over those of TRL's default packing by FlexAttention, all else equal"),
     Comparison("real_tokens_per_gpu", per_gpu(lambda select, where: over_repeats(select(where), _SPEED)),
         "Real tokens/s per GPU", unit="tokens/s", definition="real tokens/s over the number of GPUs"),
     Comparison("share_of_stream", ratio(_SPEED, _at_rung("10_stream"), scale=100), "Of rung 10 (%)", unit="%",

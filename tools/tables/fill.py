@@ -1,7 +1,5 @@
 """Fills blank tables: chooses the runs of each cell and writes their figure, or why there is none."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -36,27 +34,29 @@ class Cell:
 @dataclass(frozen=True)
 class FilledTable:
     """Attributes: cells: by the labels of row and column, none where the README's own text stays; notes: on runs and
-    logs; tolerance_percent: what a figure that is read from it may differ at least.
+    logs; tolerance_percent: what a figure that is read from it may differ at least; source: a command, if not runs.
     """
 
     table: Grid
     cells: dict[Place, Cell]
     notes: list[str]
     tolerance_percent: float = 0
+    source: str = ""
 
     @property
     def runs(self) -> list[Run]:
         """Those that its cells are about, each once, oldest first."""
-        found = dict.fromkeys(run for cell in self.cells.values() for run in cell.runs)
-        return sorted(found, key=lambda run: run.start)
+        return sorted(
+            dict.fromkeys(run for cell in self.cells.values() for run in cell.runs), key=lambda run: run.start
+        )
 
     def markdown(self) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs."""
         rows = []
         for row in self.table.rows:
-            own = [self.cells.get((self.table.label(row), column)) for column in self.table.header]
-            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in own):
-                filled = zip(row, own, strict=True)
+            cells = [self.cells.get((self.table.label(row), column)) for column in self.table.header]
+            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells):
+                filled = zip(row, cells, strict=True)
                 rows.append([text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled])
         return markdown.render(replace(self.table, rows=rows))
 
@@ -98,36 +98,32 @@ class Selection:
     def __call__(self, where: Where) -> list[Run]:
         """Raises UnavailableError: no run matches, completed, or ran in the precision asked for."""
         if (key := str(where)) not in self.chosen:
-            self.chosen[key] = self._choose(where)
-        found = self.chosen[key]
-        self.used += found
-        completed = [run for run in found if run.state == "completed"]
+            repeats: dict[int, list[Run]] = {}
+            for run in self.runs:
+                if run.matches(where):
+                    repeats.setdefault(run.repeat, []).append(run)
+            self.chosen[key] = [self._newest(same) for _, same in sorted(repeats.items())]
+        chosen = self.chosen[key]
+        self.used += chosen
+        if not chosen:
+            raise UnavailableError(NOT_MEASURED)
+        completed = [run for run in chosen if run.state == "completed"]
         if not completed:
-            raise UnavailableError(found[-1].outcome)
+            raise UnavailableError(chosen[-1].outcome)
         for run in completed:
             if run.record.precision != where.get("precision", run.record.precision):
                 raise UnavailableError(f"ran in {run.record.precision}")
         return completed
 
-    def _choose(self, where: Where) -> list[Run]:
-        """For each REPEAT the newest completed run that matches, else the newest; a short test run only without others.
-
-        Raises UnavailableError: no run matches.
-        """
-        found: dict[int, list[Run]] = {}
-        for run in filter(lambda run: run.matches(where), self.runs):
-            found.setdefault(run.repeat, []).append(run)
-        if not found:
-            raise UnavailableError(NOT_MEASURED)
-        chosen = []
-        for _, same in sorted(found.items()):
-            candidates = [run for run in same if run.state == "completed"] or same
-            chosen.append(next(run for run in reversed(candidates) if not _is_short(run, candidates)))
-            if (newest := same[-1]) is not chosen[-1]:
-                why = newest.outcome
-                if newest.state == "completed":
-                    why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
-                self.notes.append(f"{newest.folder}: newer, but {why}; {chosen[-1].folder} is shown")
+    def _newest(self, same: Sequence[Run]) -> Run:
+        """The newest completed run of equal ones, else the newest; a short test run only without others."""
+        candidates = [run for run in same if run.state == "completed"] or same
+        chosen = next(run for run in reversed(candidates) if not _is_short(run, candidates))
+        if (newest := same[-1]) is not chosen:
+            why = newest.outcome
+            if newest.state == "completed":
+                why = f"a short test run: it trained on {counted(newest.examples_asked, 'example')}"
+            self.notes.append(f"{newest.folder}: newer, but {why}; {chosen.folder} is shown")
         return chosen
 
 
@@ -135,8 +131,8 @@ def _is_short(run: Run, candidates: Sequence[Run]) -> bool:
     """Whether a similar one among the candidates was to process more than twice as many examples."""
     if (asked := run.examples_asked) is None:
         return False
-    longer = (one for one in candidates if max(0, asked) < _SHORT * (one.examples_asked or 0))
-    return any(_shape(one) == _shape(run) for one in longer)
+    longer = (other for other in candidates if max(0, asked) < _SHORT * (other.examples_asked or 0))
+    return any(_shape(other) == _shape(run) for other in longer)
 
 
 def _shape(run: Run) -> tuple:
@@ -202,10 +198,10 @@ def _why_in_no_cell(facts: dict[str, Any], conditions: Sequence[Where]) -> str:
     return "; ".join(_difference(key, facts[key], wanted) for key, wanted in nearest)
 
 
-def _difference(key: str, found: object, wanted: object) -> str:
+def _difference(key: str, fact: object, wanted: object) -> str:
     """Such as "model bloom-1b1, not bloom-560m" or "profiled"."""
     name = {"world_size": "processes"}.get(key, key.replace("_", " "))
     if isinstance(wanted, bool):
         return f"not {name}" if wanted else name
-    here, there = ("none" if one is None else f"{one:,}" if isinstance(one, int) else one for one in (found, wanted))
-    return f"{name} {here}" + ("" if isinstance(wanted, NoneOf) else f", not {there}")
+    own, other = ("none" if one is None else f"{one:,}" if isinstance(one, int) else one for one in (fact, wanted))
+    return f"{name} {own}" + ("" if isinstance(wanted, NoneOf) else f", not {other}")

@@ -2,16 +2,16 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.errors import InputError
 from tools.logs.figures import Figure
-from tools.logs.run import Run
-from tools.tables.fill import Cell, FilledTable, fill
+from tools.tables.fill import Cell, FilledTable
 from tools.tables.markdown import BY_HAND, Grid, is_blank, markdown, normalised, section, tables_in
-from tools.tables.table import blank_tables, predictions
+from tools.tables.table import predictions
+from workshop.record.printable import counted
 
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
@@ -22,6 +22,8 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 # Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
+CellKey = tuple[str, ...]  # a cell's table, row and column
+Prediction = tuple[str, str, Sequence[CellKey]]  # its name, the participant's text, and the cells that it is about
 _CLOSE_PERCENT = 10  # a prediction that is right
 _TITLE, _COLUMN = "Prediction", "Yours"  # of the table of predictions
 
@@ -91,36 +93,41 @@ def predictions_form(folder: Path) -> str:
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
-def prediction_lines(checked: Sequence[Checked], text: str, runs: list[Run], show: bool) -> Iterator[str]:
-    """A line for each prediction in a form, and below it one for each figure that the exercise's tables.py names.
+def typed_predictions(text: str, folder: Path) -> Iterator[Prediction]:
+    """Those of a form's table of predictions, with the cells that the tables.py in the exercise's folder names."""
+    asked = predictions(folder)
+    for grid in tables_in(text):
+        if grid.header[:2] == [_TITLE, _COLUMN]:
+            for question, yours, *_ in grid.rows:
+                number = question.partition(".")[0]
+                yield number, yours, asked.get(number, [])
+
+
+def prediction_lines(
+    found: Iterable[Prediction], cells: Mapping[CellKey, Cell], unread: Container[CellKey]
+) -> Iterator[str]:
+    """A line for each prediction, and below it one for each of its figures.
 
     `12; 6` predicts two figures. As many as there are cells are judged, each by its own.
 
     Args:
-        checked: the form's tables.
-        text: the form.
-        runs: which fill the exercise's tables that the form lacks.
-        show: also figures of cells that the participant has not read, or read wrongly.
+        cells: what the runs say.
+        unread: cells that the participant has still to read; what they show is not told.
     """
-    typed = [row for grid in tables_in(text) if grid.header[:2] == [_TITLE, _COLUMN] for row in grid.rows]
-    form = checked[0].filled.table
-    asked = predictions(form.path.parent) if typed else {}  # the closing task's form has none
-    own = {table.copy.number: table.filled for table in checked}
-    blank = {table.number: table for table in blank_tables(form.path.parent, form.tiny)} if asked else {}
-    judgements = (one for table in checked for one in table.cells)
-    unread = {(one.table, one.row, one.column) for one in judgements if one.verdict != RIGHT}
-    for question, yours, *_ in typed:
+    for name, yours, places in found:
         if is_blank(yours):
             continue
-        number, values = question.partition(".")[0], yours.split(";")
-        yield f"prediction {number}: {yours}"
-        labels = asked.get(number, [])
-        for at, (table, row, column) in enumerate(labels):
-            cell = (own.get(table) or fill(blank[table], runs)).cells[row, column]
-            hidden = (table, row, column) in unread and not show
-            judged = not hidden and len(values) == len(labels) and any(map(str.isdigit, values[at]))
-            verdict = f": {how_close(values[at], cell)}" if judged else ""
-            yield f"  Table {table}, {row}, {column}: {'first read it' if hidden else cell.text}{verdict}"
+        values = yours.split(";")
+        in_figures = any(map(str.isdigit, yours))
+        judged = in_figures and len(values) == len(places)
+        yield f"prediction {name}: {yours}"
+        if in_figures and places and not judged:
+            yield f"  not judged: expected {counted(len(places), 'figure')}, as `12; 6`"
+        for at, place in enumerate(places):
+            cell, told = cells[place], "first read it"
+            if place not in unread:
+                told = f"{cell.text}: {how_close(values[at], cell)}" if judged else cell.text
+            yield f"  Table {', '.join(place)}: {told}"
 
 
 def how_close(yours: str, cell: Cell) -> str:

@@ -82,16 +82,16 @@ class Grid:
         """
         header = _in_order(self.header, other.header)
         rows = _in_order(*([tuple(row[:labels]) for row in table.rows] for table in (self, other)))
-        found, marks = {}, {}
+        texts, marks = {}, {}
         for table in (self, other):
             marks |= zip(table.header, cells(table.separator), strict=True)
             for row in table.rows:
-                found |= {(*row[:labels], title): cell for title, cell in zip(table.header, row, strict=True)}
+                texts |= {(*row[:labels], title): cell for title, cell in zip(table.header, row, strict=True)}
         return replace(
             other,
             header=header,
             separator=f"|{'|'.join(marks[title] for title in header)}|",
-            rows=[[found.get((*row, title), "") for title in header] for row in rows],
+            rows=[[texts.get((*row, title), "") for title in header] for row in rows],
         )
 
     @property
@@ -102,11 +102,11 @@ class Grid:
 
 def _in_order(ones: Sequence[Any], others: Sequence[Any]) -> list[Any]:
     """All of them, the first ones' order kept."""
-    found = [*ones]
+    ordered = [*ones]
     for at, other in enumerate(others):
-        if other not in found:
-            found.insert(found.index(others[at - 1]) + 1 if at else 0, other)
-    return found
+        if other not in ordered:
+            ordered.insert(ordered.index(others[at - 1]) + 1 if at else 0, other)
+    return ordered
 
 
 def is_blank(cell: str) -> bool:

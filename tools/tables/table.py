@@ -7,8 +7,6 @@ There TABLES has each table by its number. In most tables a column is a figure a
 Otherwise a function gives for the labels of a row and a column a figure and conditions on the runs it is from.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,8 +81,8 @@ def figure(title: str) -> Figure:
     Raises:
         KeyError: there is none.
     """
-    found = _BY_TITLE[title.casefold().replace(", std", "")]
-    return replace(found, std=True) if ", std" in title else found
+    known = _BY_TITLE[title.casefold().replace(", std", "")]
+    return replace(known, std=True) if ", std" in title else known
 
 
 def runs(**conditions: Any) -> Where:
@@ -203,14 +201,14 @@ def blank_cells(table: Grid) -> dict[Place, Asked]:
     shared |= {"tiny": table.tiny}
     dropped = SIZES.difference(asked.compares) if table.tiny else ()
 
-    found = {}
+    cells = {}
     for row in table.rows:
         for column, text in zip(table.header, row, strict=True):
             if is_blank(text):
                 figure, where = asked.value(*row[: asked.label_columns], column)
                 conditions = {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
-                found[table.label(row), column] = figure, conditions
-    return found
+                cells[table.label(row), column] = figure, conditions
+    return cells
 
 
 def exercise_folder(name: str) -> Path:

@@ -95,8 +95,8 @@ def encode_prompts(
             f"MAX_NEW_TOKENS={max_new_tokens}: leaves no room for a prompt, expected less than MAX_LENGTH={max_length}"
         )
     prompts = [(example["id"], _prompt(example), False) for example in examples]
-    found = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
-    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in found]
+    cut = _tokenised(prompts, tokenizer, max_length, max_new_tokens)
+    return [{"input_ids": ids, "attention_mask": [1] * len(ids)} for _, ids, _ in cut]
 
 
 def _text(row: Row, tokenizer: PreTrainedTokenizerBase) -> tuple[str, Parts, bool]:
@@ -144,12 +144,13 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
             continue  # written with the next answer; after the last answer nothing is learnt
         some = messages[: number + 1]
         after, asked = write(some), write(some[:-1]) if number else ""
-        prompt = write(some[:-1], add_generation_prompt=True) if number else ""
-        if prompt == asked:  # no generation prompt: what another answer begins with, too, is the template's own
+        begin = write(some[:-1], add_generation_prompt=True) if number else ""
+        asks = begin != asked and after.startswith(begin)
+        if not asks:  # no generation prompt, or a prefill: what another answer begins with, too, is the template's own
             other = message | {"content": "b" if message["content"].strip().startswith("a") else "a"}
-            prompt = write([*some[:-1], other])
-        is_kept = after.startswith(prompt) or after.startswith(asked)
-        if not (is_kept and prompt.startswith(before)):
+            own = [after, write([*some[:-1], other])]
+            begin = commonprefix(own if begin == asked else [*own, begin])  # noqa: RUF071 (texts)
+        if not ((asks or after.startswith(asked)) and begin.startswith(before)):
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                 "expected one answer per example, or a tokenizer without a template"
@@ -159,7 +160,6 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
                 f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
                 "conversation without it, or another tokenizer"
             )
-        begin = commonprefix([prompt, after])  # noqa: RUF071 (texts; no answer has the prefill)
         yield begin[len(before) :], PROMPT
         yield after[len(begin) :], TARGET
         before, written = after, len(some)
@@ -184,7 +184,9 @@ def _tokenised(
         for start, end in encoding.offsets:
             part = bisect_right(ends, start)
             if part < len(ends) and ends[part] < end:  # a token is of the part that has its first letter
-                part += text[start : ends[part]].isspace() and not text[start:end].isspace()
+                begins_blank = text[start : ends[part]].isspace()
+                if begins_blank and not text[start:end].isspace():
+                    part += 1
             kinds.append(parts[part][1])
         ids, context = first + encoding.ids, kinds.count(CONTEXT)
         excess = max(0, len(ids) + reserved - max_length)

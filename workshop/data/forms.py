@@ -110,8 +110,8 @@ def conversation_of(at: str, row: Row, keys: Keys) -> Row:
         found, expected = ", ".join(map(str, row)) or "none", "; ".join(map(" and ".join, LAYOUTS))
         raise InputError(f"{at}: found the columns {found}; expected {expected}; or text")
     keys.refuse(at, row, (key for key in UNREAD & row.keys() if row[key] not in NO_CHANGE))
-    if str(row.get("label")).lower() == "false":  # of KTO's pairs, also in csv: a completion not to learn
-        raise InputError(f"{at}: label: found False, expected examples to learn from only")
+    not_to_learn = ("false", "0") if "completion" in columns else ("false",)  # of KTO's pairs, also in csv
+    keys.refuse(at, row, ["label"] if str(row.get("label")).lower() in not_to_learn else [])
     messages, unread = [], set()
     for column, role in zip(columns, LAYOUTS[columns], strict=True):
         if role is None or _is_list_of(dict, row[column]):

@@ -70,12 +70,12 @@ def needs(settings: Mapping[str, str]) -> list[Repository]:
     """Return what a run with these settings loads from the hub."""
     model, tokenizer = (settings.get(name, "") for name in ("MODEL_NAME", "TOKENIZER_NAME"))
     random = settings.get("MODEL_INIT") == "random"
-    found = [] if random else [Repository("model", model)]
-    found += [Repository("tokenizer", tokenizer or model)] if random or tokenizer else []
-    found = [need for need in found if not Path(need.name).is_dir()]
+    needed = [] if random else [Repository("model", model)]
+    needed += [Repository("tokenizer", tokenizer or model)] if random or tokenizer else []
+    needed = [need for need in needed if not Path(need.name).is_dir()]
     data = [settings.get(name, "") for name in ("DATASET", "EVAL_DATASET")]
-    found += [Repository("dataset", name_and_slice(dataset)[0]) for dataset in data if not is_path(dataset)]
-    return [need for need in dict.fromkeys(found) if need.name not in NOT_ON_HUB]
+    needed += [Repository("dataset", name_and_slice(dataset)[0]) for dataset in data if not is_path(dataset)]
+    return [need for need in dict.fromkeys(needed) if need.name not in NOT_ON_HUB]
 
 
 def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -> InputError:
@@ -85,7 +85,7 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
     causes = [error]  # other libraries wrap the hub's errors
     while cause := causes[-1].__cause__ or causes[-1].__context__:
         causes.append(cause)
-    found = {kind for cause in causes for kind in type(cause).__mro__}
+    kinds = {kind for cause in causes for kind in type(cause).__mro__}
     unwritable = next((cause for cause in causes if isinstance(cause, OSError) and cause.errno in CANNOT_WRITE), None)
     page, command, example = f"{ENDPOINT}/{name}", f"python -m workshop.data.prefetch {name}", "bigscience/bloom-560m"
     if kind == "dataset":
@@ -93,9 +93,9 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
         command = f"DATASET={name} python -m workshop.data.prefetch"
     fetch, cache = f"run `{command}` where there is a network", f"the cache {constants.HF_HUB_CACHE} (HF_HOME)"
     reason = (str(error) if " " in str(error) else repr(error)).strip().replace(":\n", ": ").splitlines()[0]
-    if errors.GatedRepoError in found:
+    if errors.GatedRepoError in kinds:
         text = f"{page} is gated; open that page, accept its terms, then `hf auth login` (or HF_TOKEN); or take another"
-    elif errors.RepositoryNotFoundError in found:
+    elif errors.RepositoryNotFoundError in kinds:
         text = f"the hub has no {page}, or shows it to its owners only; expected a name such as {example}"
     elif unwritable is not None:
         text = f"cannot write to {cache}: {unwritable.strerror}, {unwritable.filename}; "
@@ -103,7 +103,7 @@ def hub_error(what: str, name: str, error: BaseException, kind: str = "model") -
     elif is_path(name):
         reason = reason if Path(name).exists() else "no such folder"
         text = f"cannot load it ({reason}); expected a folder of Transformers, as save_pretrained writes it"
-    elif (constants.HF_HUB_OFFLINE and isinstance(error, OSError)) or errors.LocalEntryNotFoundError in found:
+    elif (constants.HF_HUB_OFFLINE and isinstance(error, OSError)) or errors.LocalEntryNotFoundError in kinds:
         why = "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else f"cannot fetch it from {ENDPOINT} ({reason}),"
         text = f"{why} and {cache} does not have all of it; {fetch}"
     else:

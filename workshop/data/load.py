@@ -13,7 +13,7 @@ from transformers import DataCollator, PreTrainedTokenizerBase
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_all, encode_prompts
 from workshop.data.forms import Row
-from workshop.data.sources import cache_folder, code_of_package, load_splits, note, split_of
+from workshop.data.sources import cache_folder, code_of_package, load_splits, split_of
 from workshop.private_names import fingerprint
 from workshop.record.errors import InputError
 from workshop.record.printable import counted
@@ -46,14 +46,14 @@ def load_data(settings: Settings, tokenizer: PreTrainedTokenizerBase) -> Data:
     """
     name, other = settings.dataset, settings.eval_dataset or settings.dataset
     with FileLock(cache_folder() / f"{Hasher.hash([name, other])}.lock"):
-        splits = load_splits(name, settings.ignore_keys)
+        splits = load_splits(name, settings.ignore_keys, settings.note)
         train = split_of(name, splits, "train")
         if "text" in train.column_names:
             if settings.eval_dataset:
                 found = "of plain text the rows after TRAIN_SIZE are held out"
                 raise InputError(f"EVAL_DATASET={other}: {found}; expected it left out")
             return load_text(settings, tokenizer, train)
-        splits = load_splits(other, settings.ignore_keys) if settings.eval_dataset else splits
+        splits = load_splits(other, settings.ignore_keys, settings.note) if settings.eval_dataset else splits
         held_out = split_of(other, splits, "validation", "test", "train")
         if held_out.column_names != train.column_names:
             raise InputError(f"EVAL_DATASET={other}: found rows of another kind, expected that of DATASET={name}")
@@ -78,7 +78,9 @@ def load_text(settings: Settings, tokenizer: PreTrainedTokenizerBase, documents:
     """
     _note_unscored(settings)
     count, length = settings.train_size + settings.eval_size, settings.max_length
-    documents = documents or split_of(settings.dataset, load_splits(settings.dataset, settings.ignore_keys), "train")
+    if documents is None:
+        splits = load_splits(settings.dataset, settings.ignore_keys, settings.note)
+        documents = split_of(settings.dataset, splits, "train")
     if "messages" in documents.column_names:
         raise InputError(f"DATASET={settings.dataset}: found conversations, expected text or SQuAD's passages")
     text: list[int] = []
@@ -107,8 +109,8 @@ def split_rows(settings: Settings, train: Dataset, held_out: Dataset) -> tuple[D
         if (both := train_size + eval_size) > len(train):
             train_size = min(max(1, round(len(train) * train_size / both)), len(train) - 1)
             eval_size = len(train) - train_size
-            shares = f"{train_size} to train on, {eval_size} held out"
-            note(f"{name} has {len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}: {shares}")
+            fewer = f"{len(train)} examples, fewer than TRAIN_SIZE + EVAL_SIZE = {both}"
+            settings.note(f"note: {name} has {fewer}: {train_size} to train on, {eval_size} held out")
         return train.take(train_size), train.skip(len(train) - eval_size)
     for variable, size, rows, dataset in (("TRAIN", train_size, train, name), ("EVAL", eval_size, held_out, other)):
         if size > len(rows):
@@ -129,8 +131,8 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 
     def encode(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
         some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        found = encode_all(some, tokenizer, settings.max_length, settings.labels)
-        return {name: [row[name] for row in found] for name in ENCODED}
+        encoded = encode_all(some, tokenizer, settings.max_length, settings.labels)
+        return {name: [row[name] for row in encoded] for name in ENCODED}
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)
     libraries = [version(name) for name in ("datasets", "transformers", "tokenizers")]
@@ -142,4 +144,4 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
 
 def _note_unscored(settings: Settings) -> None:
     if settings.generate_size or settings.generate_train_size:
-        note(f"{settings.dataset} is trained on without SQuAD's questions: no answers are scored")
+        settings.note(f"note: {settings.dataset} is trained on without SQuAD's questions: no answers are scored")

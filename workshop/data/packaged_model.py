@@ -37,11 +37,11 @@ def convert(weights: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     file = {"gguf_file": weights.name}
-    read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **file)
-    # The model that was read counts as quantized and cannot be saved; one made from its configuration can.
-    del read.config.quantization_config
-    model = AutoModelForCausalLM.from_config(read.config)
-    model.load_state_dict(read.state_dict())
+    quantized = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **file)
+    # It cannot be saved; one made from its configuration can.
+    del quantized.config.quantization_config
+    model = AutoModelForCausalLM.from_config(quantized.config)
+    model.load_state_dict(quantized.state_dict())
     unfinished = folder.with_name(folder.name + ".unfinished")
     model.save_pretrained(unfinished)
     AutoTokenizer.from_pretrained(weights.parent, **file).save_pretrained(unfinished)

@@ -13,7 +13,7 @@ HF_HOME says where the cache is, if not in ~/.cache/huggingface: set it in clust
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 
@@ -29,32 +29,32 @@ from workshop.settings.run_lines import read_lines
 GIB = 2**30
 
 
-def by_exercise(names: Iterable[str]) -> dict[str, list[Repository]]:
+def by_exercise(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, list[Repository]]:
     """Return what the runs of these exercises' submit.txt load from the hub, with each exercise's defaults.
 
     Other names are models of the hub; no names mean the settings' model; a day of the timetable means its must-do
     runs, each exercise by itself. The shell's DATASET and EVAL_DATASET win. Raises InputError for any other name.
     """
-    found: dict[str, list[Repository]] = {}
-    for name in names or [os.environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
+    needed: dict[str, list[Repository]] = {}
+    shell = {name: environ[name] for name in ("DATASET", "EVAL_DATASET") if environ.get(name)}
+    for name in names or [environ.get("MODEL_NAME") or "bigscience/bloom-560m"]:
         day = [folder.name for folder in of_day(name)]
         for asked in day or [name]:
-            found.setdefault(asked, []).extend(_needed(asked, only_must_do=bool(day)))
-    return {name: list(dict.fromkeys(some)) for name, some in found.items()}
+            needed.setdefault(asked, []).extend(_needed(asked, shell, only_must_do=bool(day)))
+    return {name: list(dict.fromkeys(some)) for name, some in needed.items()}
 
 
-def _needed(name: str, only_must_do: bool) -> list[Repository]:
-    shell = {name: os.environ[name] for name in ("DATASET", "EVAL_DATASET") if os.environ.get(name)}
+def _needed(name: str, shell: dict[str, str], only_must_do: bool) -> list[Repository]:
     if exercise := find_exercise(name, "submit.txt", REPO):
-        found: list[Repository] = []
+        needed: list[Repository] = []
         given = shell | {"REPO": str(REPO), "NNODES": "1", "NPROC_PER_NODE": "1"}
         for line in read_lines(exercise / "submit.txt"):
             if line.must_do or not only_must_do:
                 own = line.settings | declared(exercise).launcher(Path(line.launcher).name).settings_among(
                     line.arguments
                 )
-                found += needs(sourced(exercise / "env_vars.sh", own | given))
-        return found
+                needed += needs(sourced(exercise / "env_vars.sh", own | given))
+        return needed
     if "/" not in name.rstrip("/"):
         have = ", ".join(folder.name for folder in exercises_with("submit.txt"))
         days = ", ".join(sorted({day for exercise in every_exercise() for day in exercise.days}))
@@ -75,7 +75,7 @@ def main() -> None:
         make_folder(folder)
         print(f"SmolLM2-135M-Instruct (Apache 2.0) is in {folder}: export MODEL_NAME={folder.resolve()}")
         return
-    needed = by_exercise(options.names)
+    needed = by_exercise(options.names, os.environ)
     repositories = dict.fromkeys(chain(*needed.values()))
     if repositories and (reason := "HF_HUB_OFFLINE=1" if constants.HF_HUB_OFFLINE else unreachable()):
         expected = "expected a machine with network, such as the cluster's login node; behind a proxy set HTTPS_PROXY"

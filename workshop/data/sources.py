@@ -35,8 +35,11 @@ EXPECTED = "a .json (SQuAD v1.1 or a list of rows), .jsonl (a row per line), .cs
 Located = tuple[str, Row]  # a row and its place
 
 
-def load_splits(dataset: str, ignore_keys: str = "") -> dict[str, Dataset]:
-    """Return the data set's splits; a file or a slice is one split `train`. Raises InputError."""
+def load_splits(dataset: str, ignore_keys: str = "", say: Callable[[str], None] = print) -> dict[str, Dataset]:
+    """Return the data set's splits; a file or a slice is one split `train`. `say` what to know of it.
+
+    Raises InputError.
+    """
     ignored = tuple(sorted(filter(None, map(str.strip, ignore_keys.split(",")))))
     name, spec = forms.name_and_slice(dataset)
     datasets.disable_progress_bars()
@@ -53,27 +56,21 @@ def load_splits(dataset: str, ignore_keys: str = "") -> dict[str, Dataset]:
         for question, times in Counter(rows["id"] if "question" in rows.column_names else ()).most_common(1):
             if times > 1:
                 raise InputError(f"{name}: id: found {question} {times} times, expected unique ids")
-    _note(name, splits)
+    if text := _noted(name, splits):
+        say(text)
     return splits
 
 
-def note(text: str, level: str = "note") -> None:
-    """Print it once for all ranks."""
-    if os.environ.get("RANK", "0") == "0":
-        print(f"{level}: {text}", flush=True)
-
-
-def _note(name: str, splits: dict[str, Dataset]) -> None:
-    """Say what the rows' notes say: once, also if the rows come from the cache."""
+def _noted(name: str, splits: dict[str, Dataset]) -> str:
+    """Return what the rows' notes say, also if the rows come from the cache; "" without any."""
     rows = [part for part in splits.values() if "note" in part.column_names]
     notes = [text for part in rows for text in part["note"] if text]
     if not notes:
-        return
+        return ""
     if "question" in rows[0].column_names:
-        note(f"{name}: answers that are not in their contexts: {len(notes)}, the first in {notes[0]}", "warning")
-    else:
-        keys = ", ".join(sorted({key for text in notes for key in text.split(", ")}))
-        note(f"{name}: {keys}: found in turns of an assistant; nothing here reads them")
+        return f"warning: {name}: answers that are not in their contexts: {len(notes)}, the first in {notes[0]}"
+    keys = ", ".join(sorted({key for text in notes for key in text.split(", ")}))
+    return f"note: {name}: {keys}: found in turns of an assistant; nothing here reads them"
 
 
 def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:

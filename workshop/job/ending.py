@@ -6,7 +6,7 @@ Ranks and W&B's process may still write then; launchers do not. A launcher that 
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from workshop.job import processes
@@ -20,15 +20,19 @@ class Ending:
     """The time limit of this process's descendants.
 
     Args:
+        environ: of the job.
         spared: ids of processes that do not belong to the training: loggers.
         later_s: added to the limits; 0 for a node. The supervisor ends only what no node has ended.
     """
 
-    def __init__(self, control: Control, spared: Collection[int] = (), later_s: float = 0.0) -> None:
+    def __init__(
+        self, control: Control, environ: Mapping[str, str], spared: Collection[int] = (), later_s: float = 0.0
+    ) -> None:
         self.control, self.spared, self.later_s = control, spared, later_s
         self.launchers, self.begun = set[int](), False
-        self.kill_s, self.said = float("inf"), later_s > 0
-        self.nodes = int(os.environ["NNODES"]) if "SLURM_JOB_ID" in os.environ else 1  # emulated ones share a process
+        self.kill_s, self.shown = float("inf"), later_s > 0
+        self.nodes = int(environ["NNODES"]) if "SLURM_JOB_ID" in environ else 1  # emulated ones share a process
+        self.word = f"ended {environ.get('SLURM_NODEID', '0')}"
 
     def within(self, seconds: float) -> None:
         """Set the limit to `seconds` from now, unless it is earlier."""
@@ -36,12 +40,12 @@ class Ending:
 
     def due(self) -> bool:
         """Return whether the limit has passed. Ask often: launchers are told from ranks while the training starts."""
-        lines = self.control.lines()
+        said = self.control.read()
         if not self.begun:  # a short training may be over by the next look
-            self.launchers, self.begun = processes.launchers(self.spared) or self.launchers, bool(lines)
-        if self.control.at_end:
-            self._limit(f"ended {os.environ.get('SLURM_NODEID', '0')}", lines)
-        if self.control.refused:
+            self.launchers, self.begun = processes.launchers(self.spared) or self.launchers, bool(said.lines)
+        if said.at_end:
+            self._limit(said.lines)
+        if said.refused:
             self.within(0)
         return time.monotonic() >= self.kill_s
 
@@ -54,7 +58,7 @@ class Ending:
         while living := processes.descendants(self.spared) or processes.descendants(self.spared):
             if told():
                 self.within(after_s)
-            due = not self.control.at_end or self.due()
+            due = not self.control.read().at_end or self.due()
             # All stand still first: a launcher would report the ends of its ranks.
             for number in (signal.SIGSTOP, signal.SIGKILL) if due else ():
                 for pid in living:
@@ -62,17 +66,17 @@ class Ending:
                         os.kill(pid, number)
             time.sleep(0.02)
 
-    def _limit(self, ended: str, lines: list[str]) -> None:
+    def _limit(self, lines: list[str]) -> None:
         self.within(END_AFTER_S)
         if not (living := self._ranks() or self._ranks()):  # a parent may go while the first looks
-            if ended not in lines:
+            if self.word not in lines:
                 with suppress(OSError):  # a full disk
-                    self.control.say(ended)
+                    self.control.say(self.word)
             # torchrun's of the first node hosts the rendezvous: without it the other nodes' end their ranks.
-            if len({line for line in lines if line.startswith("ended ")} | {ended}) >= self.nodes:
+            if len({line for line in lines if line.startswith("ended ")} | {self.word}) >= self.nodes:
                 self.within(processes.KILL_AFTER_S)
-        elif not self.said and (left_s := self.kill_s - time.monotonic()) < END_AFTER_S - processes.KILL_AFTER_S:
-            self.said = True
+        elif not self.shown and (left_s := self.kill_s - time.monotonic()) < END_AFTER_S - processes.KILL_AFTER_S:
+            self.shown = True
             show(f"the training has ended; processes that still run have {left_s:.0f} s: {sorted(living)}")
 
     def _ranks(self) -> set[int]:

@@ -34,54 +34,56 @@ from workshop.record.control import Control
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
-def one_per_node(node_command: Sequence[str], command: Sequence[str]) -> list[str]:
+def one_per_node(node_command: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Return the command that starts `command` on every node, by `node_command` on every real one."""
-    nodes, job = int(os.environ["NNODES"]), "SLURM_JOB_ID" in os.environ
+    nodes, job = int(environ["NNODES"]), "SLURM_JOB_ID" in environ
     if nodes == 1:
         return [*node_command, *command]
     if not job:
-        return [*node_command, f"{os.environ['REPO']}/workshop/emulated_nodes.sh", *command]
+        return [*node_command, f"{environ['REPO']}/workshop/emulated_nodes.sh", *command]
     # srun does not know of the job's --cpus-per-task (since SLURM 22.05), and may bind to one processor.
     tasks = [f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none", "--kill-on-bad-exit=1"]
     return ["srun", *tasks, *node_command, *command]
 
 
-def log_name(name: str) -> Path:
+def log_name(name: str, environ: Mapping[str, str]) -> Path:
     """Return this node's file for the log `name`."""
-    log = Path(os.environ["RUN_DIR"], name)
-    return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if os.environ["NNODES"] != "1" else log
+    log = Path(environ["RUN_DIR"], name)
+    return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if environ["NNODES"] != "1" else log
 
 
-def logger(variable: str, log: str) -> list[str]:
+def logger(written: str, log: str) -> list[str]:
     """Return a logger's command; [] and a warning where its program is not installed."""
-    command = shlex.split(os.environ.get(variable, ""))
+    command = shlex.split(written)
     if command and not shutil.which(command[0]):
         print(f"warning: {command[0]} not found: no {log}", flush=True)
         return []
     return command
 
 
-def start_loggers(pid: int) -> list[subprocess.Popen[bytes]]:
+def start_loggers(pid: int, environ: Mapping[str, str]) -> list[subprocess.Popen[bytes]]:
     """Start the loggers of process `pid` and of this job's GPUs, which die with this process; a resumed run appends."""
     loggers = []
-    if command := logger("GPU_LOGGER", "GPU memory log"):
-        log = log_name("gpu_memory.csv")
+    if command := logger(environ.get("GPU_LOGGER", ""), "GPU memory log"):
+        log = log_name("gpu_memory.csv", environ)
         if log.exists() and log.stat().st_size:
             command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
-        if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        if devices := environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
         loggers.append(processes.started(command, signal.SIGKILL, stdout=log.open("ab")))
-    if command := logger("CPU_LOGGER", "CPU memory log"):
+    if command := logger(environ.get("CPU_LOGGER", ""), "CPU memory log"):
         # psrecord empties the file that it opens.
-        append = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log_name("cpu_memory.txt").open("ab"))
+        log = log_name("cpu_memory.txt", environ)
+        append = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log.open("ab"))
         pipe = append.stdin.fileno()
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "pass_fds": [pipe]}
         psrecord = processes.started([*command, str(pid), "--log", f"/dev/fd/{pipe}"], signal.SIGKILL, **quiet)
         append.stdin.close()
         loggers += [psrecord, append]
         Thread(target=_say_why_it_ended, args=(psrecord.stderr,)).start()
-    if command := logger("PSS_LOGGER", "log of the proportional set size"):
-        loggers.append(processes.started([*command, str(pid), str(log_name("cpu_pss.txt"))], signal.SIGKILL))
+    if command := logger(environ.get("PSS_LOGGER", ""), "log of the proportional set size"):
+        log = log_name("cpu_pss.txt", environ)
+        loggers.append(processes.started([*command, str(pid), str(log)], signal.SIGKILL))
     return loggers
 
 
@@ -90,13 +92,13 @@ def _say_why_it_ended(errors: IO[bytes]) -> None:
         print(f"warning: psrecord ended, CPU memory is not logged: {lines[-1]}", flush=True)
 
 
-def end_earlier() -> None:
+def end_earlier(environ: Mapping[str, str]) -> None:
     """SIGKILL what a killed node process of this run has left on this node.
 
     Under srun no process of ours inherits its ranks, and SLURM's proctrack/linuxproc does not find them. They would
     train beside the next attempt's, or keep their GPU's memory.
     """
-    mark = {f"RUN_DIR={os.environ['RUN_DIR']}", f"STARTED_BY_NODE={os.environ.get('SLURM_NODEID', '0')}"}
+    mark = {f"RUN_DIR={environ['RUN_DIR']}", f"STARTED_BY_NODE={environ.get('SLURM_NODEID', '0')}"}
     living = True
     while living:
         living = False
@@ -109,22 +111,22 @@ def end_earlier() -> None:
             time.sleep(0.02)
 
 
-def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ, logged_pid: int | None = None) -> int:
+def run_with_loggers(command: list[str], environ: Mapping[str, str], logged_pid: int | None = None) -> int:
     """Run `command`; return its exit code.
 
     Args: environ: the command's; logged_pid: process whose memory is logged; None: the command's.
     """
-    end_earlier()
+    end_earlier(environ)
     processes.lead_job()
-    mark = {"STARTED_BY_NODE": os.environ.get("SLURM_NODEID", "0")}
+    mark = {"STARTED_BY_NODE": environ.get("SLURM_NODEID", "0")}
     training = processes.started(command, signal.SIGKILL, env=dict(environ) | mark)
-    loggers = start_loggers(logged_pid or training.pid)
-    control, saving = Control(Path(os.environ["RUN_DIR"])), False
-    ending = Ending(control, [process.pid for process in loggers])
+    loggers = start_loggers(logged_pid or training.pid, environ)
+    control, saving = Control(Path(environ["RUN_DIR"])), False
+    ending = Ending(control, environ, [process.pid for process in loggers])
     while processes.is_running(training) and not ending.due():
         if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue
-        if "SLURM_STEP_ID" in os.environ and control.saves and not saving:
+        if "SLURM_STEP_ID" in environ and control.read().saves and not saving:
             saving = True  # SLURM has told every process of the step, and the ranks save (training/saving.py)
         else:
             ending.within(processes.KILL_AFTER_S)
@@ -132,20 +134,19 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str] = os.environ
     for process in loggers:
         process.kill()  # SIGTERM does not end a logger that is stopped
         process.wait()
-    while saving and not control.at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
+    while saving and not control.read().at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
     ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
     ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
-    return 1 if control.refused else processes.exit_code(training)
+    return 1 if control.read().refused else processes.exit_code(training)
 
 
-def on_own_gpus(command: list[str]) -> list[str]:
+def on_own_gpus(command: list[str], gpus: str | None) -> list[str]:
     """Let a deepspeed command's ranks keep this node's CUDA_VISIBLE_DEVICES: DeepSpeed counts GPUs from 0.
 
     DeepSpeed's own options for GPUs take numbers only, not the UUID of a GPU or of a MIG slice.
     """
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES")
     if command[0] != "deepspeed" or gpus is None:
         return command
     script = next(index for index, word in enumerate(command) if word.endswith(".py"))
@@ -156,7 +157,8 @@ def on_own_gpus(command: list[str]) -> list[str]:
 def main() -> None:
     words = [os.path.expandvars(word) for word in sys.argv[1:]]
     if words[0] != "--task-per-gpu":
-        sys.exit(run_with_loggers(on_own_gpus(words)))
+        command = on_own_gpus(words, os.environ.get("CUDA_VISIBLE_DEVICES"))
+        sys.exit(run_with_loggers(command, os.environ))
     ranks = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}
     environ = os.environ | {name: os.environ[slurm] for name, slurm in ranks.items()}
     if environ["LOCAL_RANK"] == "0":

@@ -1,11 +1,11 @@
 """Open run.json at a run's start, and find out and record how the run ended."""
 
 import json
-import os
 import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,11 @@ def code_version() -> tuple[str | None, bool | None, str]:
     return commit.stdout.strip(), dirty, diff_without_keys(code)
 
 
-def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
-    """Open run.json for a run, or for its next attempt from `checkpoint`."""
+def begin(run_dir: Path, environ: Mapping[str, str], command: list[str], checkpoint: str = "") -> None:
+    """Open run.json for a run, or for its next attempt from `checkpoint`. Args: environ: of the job."""
     record, now = read_run_record(run_dir), datetime.now(UTC).isoformat(timespec="seconds")
     if "start_time" in record:
-        attempts = [*(record.get("attempts") or []), _ended_attempt(run_dir, record, checkpoint)]
+        attempts = [*(record.get("attempts") or []), _ended_attempt(run_dir, environ, record, checkpoint)]
         changes = {"attempts": attempts} | dict.fromkeys(("cause", "reason", "exit_code", "end_time"))
         if (run_dir / STACKS).exists():
             (run_dir / STACKS).rename(run_dir / f"{STACKS}-{len(attempts)}")
@@ -79,16 +79,16 @@ def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
     update_run_record(
         run_dir,
         version=VERSION,
-        exercise=Path(os.environ["EXERCISE_DIR"]).name,
-        experiment=os.environ["EXPERIMENT_NAME"],
-        config=Path(os.environ["CONFIG"]).stem or None,
+        exercise=Path(environ["EXERCISE_DIR"]).name,
+        experiment=environ["EXPERIMENT_NAME"],
+        config=Path(environ["CONFIG"]).stem or None,
         command=command,
         host=socket.gethostname(),
-        nodes=int(os.environ.get("NNODES", "1")),
-        gpus_per_node=int(os.environ.get("NPROC_PER_NODE", "1")),
-        slurm_job_id=os.environ.get("SLURM_JOB_ID"),
-        launcher=os.environ.get("LAUNCHER"),
-        **({"submission": os.environ["SUBMISSION"]} if os.environ.get("SUBMISSION") else {}),
+        nodes=int(environ.get("NNODES", "1")),
+        gpus_per_node=int(environ.get("NPROC_PER_NODE", "1")),
+        slurm_job_id=environ.get("SLURM_JOB_ID"),
+        launcher=environ.get("LAUNCHER"),
+        **({"submission": environ["SUBMISSION"]} if environ.get("SUBMISSION") else {}),
         git_commit=commit,
         git_dirty=dirty,
         git_diff=diff[:20_000],
@@ -99,13 +99,15 @@ def begin(run_dir: Path, command: list[str], checkpoint: str = "") -> None:
     )
 
 
-def _ended_attempt(run_dir: Path, record: dict[str, Any], checkpoint: str) -> dict[str, Any]:
+def _ended_attempt(
+    run_dir: Path, environ: Mapping[str, str], record: dict[str, Any], checkpoint: str
+) -> dict[str, Any]:
     """Return an entry for `attempts`, with the steps that a resumption from `checkpoint` loses."""
-    saved, reason = Control(run_dir).saved, record.get("reason") or ""
+    saved, reason = Control(run_dir).read().saved, record.get("reason") or ""
     if saved and "was saved" not in reason:  # the launcher was killed before it could say so
         record["reason"] = f"{reason or 'told to end'}: checkpoint-{saved} was saved"
     if record.get("state", "running") == "running":  # nobody was left to write it down
-        record["state"] = slurm_state() or "failed"
+        record["state"] = slurm_state(environ) or "failed"
         record["reason"] = "nothing says how this attempt ended: its node failed, or its launcher was killed"
     step = last_step(run_dir)
     begun = record.get("attempt_start_time") or record["start_time"]
@@ -136,10 +138,9 @@ def kernel_oom_kills(root: Path = Path("/")) -> int:
     return sum(int(kills) for text in texts for kills in re.findall(r"^oom_kill (\d+)", text, re.MULTILINE))
 
 
-def slurm_state() -> str:
+def slurm_state(environ: Mapping[str, str]) -> str:
     """Return why SLURM is ending this job, which it records before it sends the signal; "": it does not say."""
-    job = os.environ.get("SLURM_JOB_ID")
-    if not job:
+    if not (job := environ.get("SLURM_JOB_ID")):
         return ""
     answer = job_line(job)
     for state, reason in SLURM_REASONS.items():
@@ -147,7 +148,7 @@ def slurm_state() -> str:
             return state
     # SLURM counts a requeue (a preemption, `scontrol requeue`) before it ends the job.
     restarts = re.search(r"\bRestarts=(\d+)", answer)
-    return "preempted" if restarts and int(restarts[1]) > int(os.environ.get("SLURM_RESTART_COUNT") or 0) else ""
+    return "preempted" if restarts and int(restarts[1]) > int(environ.get("SLURM_RESTART_COUNT") or 0) else ""
 
 
 def hang_of(run_dir: Path) -> str:
@@ -165,7 +166,9 @@ def hang_of(run_dir: Path) -> str:
     return ""
 
 
-def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0) -> dict[str, str]:
+def outcome(
+    run_dir: Path, environ: Mapping[str, str], exit_code: int, signal: str, by_itself: bool = False, oom_kills: int = 0
+) -> dict[str, str]:
     """Return state, cause and reason of a training that has ended.
 
     Only the training's own mark makes it completed: `deepspeed` returns 0 after its launch.py was killed.
@@ -175,34 +178,36 @@ def outcome(run_dir: Path, exit_code: int, signal: str, by_itself: bool = False,
         by_itself: the launcher did not end it; it may have died in the save that a stop request asked for.
         oom_kills: processes that the kernel killed on this node for lack of memory.
     """
-    control = Control(run_dir)
-    if control.finished:
+    said = Control(run_dir).read()
+    if said.finished:
         return _ended("completed", "")
-    if saved := control.saved:
+    if saved := said.saved:
         told = {"USR1": "timeout", "INT": "cancelled", "HUP": "cancelled"}.get(signal)
-        state = slurm_state() or told or ("cancelled" if os.environ.get("SLURM_JOB_ID") else "preempted")
+        state = slurm_state(environ) or told or ("cancelled" if environ.get("SLURM_JOB_ID") else "preempted")
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if signal == "USR1":
-        return _ended(slurm_state() or "timeout", NOT_BEGUN)
+        return _ended(slurm_state(environ) or "timeout", NOT_BEGUN)
     hang, output = hang_of(run_dir), run_dir / "train.out"
-    found = cause(output) if output.is_file() else None
+    failure = cause(output) if output.is_file() else None
     # SLURM's SIGTERM may have reached the ranks, too: only failures that it cannot cause count.
-    died = hang or (found and (found.state == "oom" or found.rank_killed or found.name in CAUSES_DESPITE_SIGNAL))
+    died = hang or (
+        failure and (failure.state == "oom" or failure.rank_killed or failure.name in CAUSES_DESPITE_SIGNAL)
+    )
     if signal and not (by_itself and died):
-        return _ended(slurm_state() or "cancelled", f"the launcher received SIG{signal}")
-    if found and found.state == "oom":
-        return _ended("oom", found.text, found.name)
-    if hang and not (found and found.name in ("CUDA error", "disk full", "node failure")):  # the others then wait
+        return _ended(slurm_state(environ) or "cancelled", f"the launcher received SIG{signal}")
+    if failure and failure.state == "oom":
+        return _ended("oom", failure.text, failure.name)
+    if hang and not (failure and failure.name in ("CUDA error", "disk full", "node failure")):  # the others then wait
         return _ended("failed", hang, "hang")
     # srun's code is the highest of its tasks': the killed one may be the last to end, after another had failed.
-    if (found and found.rank_killed) or (exit_code == 137 and not (found and found.task_failed)):
-        if oom_kills or slurm_state() == "oom":
+    if (failure and failure.rank_killed) or (exit_code == 137 and not (failure and failure.task_failed)):
+        if oom_kills or slurm_state(environ) == "oom":
             return _ended("oom", "the kernel killed a process on this node: no CPU memory left", "host memory")
-        if found and found.rank_killed:
-            return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher: {found.text}")
+        if failure and failure.rank_killed:
+            return _ended("failed", f"a rank was killed (SIGKILL), and not by the launcher: {failure.text}")
         return _ended("failed", "a rank or its launcher was killed (SIGKILL), and not by the supervisor")
-    if found:
-        return _ended(found.state, found.text, found.name)
+    if failure:
+        return _ended(failure.state, failure.text, failure.name)
     if exit_code == 0:
         return _ended("failed", f"exit code 0, but {NO_END}")
     crash = signal_name(exit_code - 128) if exit_code - 128 in CRASHES else ""
@@ -214,7 +219,12 @@ def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:
 
 
 def record_end(
-    run_dir: Path, exit_code: int, signal: str, over: bool = True, by_itself: bool = False
+    run_dir: Path,
+    environ: Mapping[str, str],
+    exit_code: int,
+    signal: str,
+    over: bool = True,
+    by_itself: bool = False,
 ) -> dict[str, str]:
     """Record how the run ended; return state, cause and reason.
 
@@ -225,18 +235,18 @@ def record_end(
     full = shutil.disk_usage(run_dir).free < RESERVE_BYTES
     (run_dir / RESERVE).unlink(missing_ok=True)
     if over:
-        remove_unfinished(run_dir / os.environ.get("OUTPUT_DIR", ""))
+        remove_unfinished(run_dir / environ.get("OUTPUT_DIR", ""))
     kills, record = kernel_oom_kills(), read_run_record(run_dir)
     kills -= record.get("oom_kills_before", kills)
-    control = Control(run_dir)
-    if full and by_itself and control.told and not control.saved:
+    said = Control(run_dir).read()
+    if full and by_itself and said.told and not said.saved:
         signal = ""  # it died in its save; a full disk has no room to say so in train.out
-    ended = outcome(run_dir, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
+    ended = outcome(run_dir, environ, exit_code, signal, by_itself, max(0, kills))  # a step's group goes with it
     if full and ended["state"] == "failed":  # also where train.out had no room for the error
         ended |= {"cause": "disk full", "reason": ended["reason"] or "no space left where the run folder lies"}
     end_time = datetime.now(UTC).isoformat(timespec="seconds")
     exit_code = 0 if ended["state"] == "completed" else exit_code or 1
-    exercise = Path(os.environ.get("EXERCISE_DIR", run_dir.parent)).name
+    exercise = Path(environ.get("EXERCISE_DIR", run_dir.parent)).name
     least = {} if "start_time" in record else {"exercise": exercise, "start_time": end_time}  # it was damaged meanwhile
     update_run_record(run_dir, **least, **ended, exit_code=exit_code, end_time=end_time)
     return ended

@@ -80,10 +80,10 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
             parents[pid] = int(fields[1])
             if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:  # a dying process's threads keep its children
                 dead.add(pid)
-    found, new = set(), {os.getpid()}
+    descended, new = set(), {os.getpid()}
     while new := {pid for pid, parent in parents.items() if parent in new and pid not in spared}:
-        found |= new
-    return found - dead
+        descended |= new
+    return descended - dead
 
 
 def launchers(spared: Collection[int] = ()) -> set[int]:

@@ -62,8 +62,8 @@ class Supervisor:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
         hosts, nodes = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.environ["NNODES"]
         if self.command[0] == "deepspeed" and len(hosts) < int(nodes):
-            found = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
-            raise InputError(f"{found}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
+            same = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
+            raise InputError(f"{same}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
         runs = Path(self.environ["LOG_DIR"], self.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := self.environ.get("RESUME_RUN"):
@@ -83,13 +83,12 @@ class Supervisor:
             raise InputError(f"{unwritable}; expected a folder you may write to") from None
         self.control = Control(self.run_dir)
         state = read_run_record(self.run_dir).get("state")
-        if state == "running" and self.control.finished:  # the supervisor was killed after the training's end
-            state = record_end(self.run_dir, 0, "")["state"]
+        if state == "running" and self.control.read().finished:  # the supervisor was killed after the training's end
+            state = record_end(self.run_dir, self.environ, 0, "")["state"]
         if state == "completed":  # maybe by the job before this one in the queue
             show(f"{self.run_dir}: this run is completed, nothing is left to train")
             sys.exit(0)
         self.environ["RUN_DIR"] = str(self.run_dir)
-        found = self.newest_checkpoint() if earlier else None
         if not earlier:
             script = f"{self.environ['EXERCISE_DIR']}/{self.environ['LAUNCHER']}"
             words = [script, *shlex.split(self.environ["LAUNCHER_ARGUMENTS"])]
@@ -100,7 +99,7 @@ class Supervisor:
             slots = [f"{host} slots={self.environ['NPROC_PER_NODE']}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
         show(f"run folder: {self.run_dir}")
-        return found
+        return self.newest_checkpoint() if earlier else None
 
     def say(self, text: str) -> None:
         """Print on the terminal and into train.out."""
@@ -110,15 +109,15 @@ class Supervisor:
 
     def newest_checkpoint(self) -> Path | None:
         """Return this run's newest whole checkpoint; print why newer ones are skipped."""
-        found = checkpoints.newest((self.run_dir / self.environ["OUTPUT_DIR"]).resolve(), self.say)
-        if found:
-            checkpoints.check_processes(found, self.world_size)
-        return found
+        checkpoint = checkpoints.newest((self.run_dir / self.environ["OUTPUT_DIR"]).resolve(), self.say)
+        if checkpoint:
+            checkpoints.check_processes(checkpoint, self.world_size)
+        return checkpoint
 
     def begin(self, checkpoint: Path | None) -> None:
         """Begin the next attempt: from the checkpoint, else from RESUME_FROM, else from the first step."""
         again = (self.run_dir / "run.json").exists()
-        begin(self.run_dir, self.command, str(checkpoint or ""))
+        begin(self.run_dir, self.environ, self.command, str(checkpoint or ""))
         if checkpoint:
             self.environ["RESUME_FROM"] = str(checkpoint)
         if again:
@@ -128,10 +127,11 @@ class Supervisor:
         """Train, again as long as the training dies by itself and each time comes further than before."""
         for left in range(self.restarts, -1, -1):
             code = self.run_command(self.on_nodes())
-            if self.control.finished or self.received or self.again or self.control.saved or not left:
+            said = self.control.read()
+            if said.finished or self.received or self.again or said.saved or not left:
                 return code
             # Said again by `end`, unless the training goes on.
-            ended = record_end(self.run_dir, code, "", by_itself=True)
+            ended = record_end(self.run_dir, self.environ, code, "", by_itself=True)
             checkpoint = self.newest_checkpoint() if ended["state"] == "failed" else None
             self.look_for_signals()
             if not checkpoint or str(checkpoint) == self.environ.get("RESUME_FROM") or self.received:
@@ -149,7 +149,7 @@ class Supervisor:
         if self.command[0] == "srun":
             options = list(itertools.takewhile(lambda word: word.startswith("-"), self.command[1:]))
             return ["srun", *options, *node, "--task-per-gpu", *self.command[1 + len(options) :]]
-        return one_per_node(node, self.command)
+        return one_per_node(node, self.command, self.environ)
 
     def run_command(self, command: Sequence[str]) -> int:
         """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
@@ -165,7 +165,7 @@ class Supervisor:
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(viewed, over), daemon=True)
         viewer.start()
-        ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
+        ending = Ending(self.control, self.environ, self.others, later_s=processes.KILL_AFTER_S)
         while processes.is_running(process) and not ending.due():
             if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)
@@ -174,9 +174,10 @@ class Supervisor:
         process.wait()
         over.set()
         viewer.join()
-        if refused := self.control.refused:
-            self.say(refused)
-        return TOLD_TO_END if self.again or self.control.saved else processes.exit_code(process)
+        said = self.control.read()
+        if said.refused:
+            self.say(said.refused)
+        return TOLD_TO_END if self.again or said.saved else processes.exit_code(process)
 
     def look_for_signals(self) -> str:
         """Handle the signals that came between two commands; return the one that told this job to end."""
@@ -198,27 +199,27 @@ class Supervisor:
             show(f"{name}: the training saves a checkpoint and ends; a second signal ends it at once")
         elif number != signal.SIGUSR1:
             self.ended |= running
-        elif not self.control.lines():
+        elif not self.control.read().lines:
             self.ended = self.again = True
             show(f"{name}, SLURM's notice of the time limit: the training has not begun; it is ended")
         if running and self.ended:
             os.killpg(self.process.pid, signal.SIGTERM)
         # SLURM kills everything a few seconds (KillWait) after its TERM: so the end is written down now, too.
         if self.process and self.received:
-            record_end(self.run_dir, TOLD_TO_END, self.received, over=False)
+            record_end(self.run_dir, self.environ, TOLD_TO_END, self.received, over=False)
 
     def requeue(self) -> None:
         """Queue the job again after SLURM's notice; at most RESTARTS times if its training never begins."""
         never_begins = json.dumps(read_run_record(self.run_dir)).count(NOT_BEGUN) > self.restarts
-        if not self.job or not ((self.noticed and self.control.saved) or (self.again and not never_begins)):
+        if not self.job or not ((self.noticed and self.control.read().saved) or (self.again and not never_begins)):
             return
         if re.search(r"\bRequeue=1", job_line(self.job)):
             show(f"queued again: scontrol requeue {self.job}")
             subprocess.run(["scontrol", "requeue", self.job])
 
     def end(self, code: int) -> int:
-        notice = "USR1" if self.noticed and (self.ended or self.control.saved) else ""
-        ended = record_end(self.run_dir, code, self.received or notice, by_itself=not self.ended)
+        notice = "USR1" if self.noticed and (self.ended or self.control.read().saved) else ""
+        ended = record_end(self.run_dir, self.environ, code, self.received or notice, by_itself=not self.ended)
         if ended["state"] != "completed":
             show(shown(ended))
         self.requeue()

@@ -3,6 +3,7 @@
 A mistake is one line and exit code 1, before there is a run folder.
 """
 
+import json
 import os
 import re
 import shlex
@@ -12,17 +13,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workshop.launch.checks import check_all, check_arguments, check_model
 from workshop.record.errors import InputError
 from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line, output_of
-from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
 from workshop.settings.settings import has_gpu
 
 # Paths: also globs, and slices after a colon.
 PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")
+
+
+def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
+    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
+    if arguments and not launcher.reads(len(arguments)):
+        raise InputError(
+            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
+            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
+        )
+
+
+def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
+    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
+    asked = options.get("MODEL_NAME", "tiny")
+    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
+        raise InputError(
+            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
+            "`unset MODEL_NAME` or leave the argument out"
+        )
 
 
 def launcher_name(environ: Mapping[str, str]) -> str:
@@ -68,25 +86,25 @@ def given(environ: Mapping[str, str]) -> dict[str, str]:
     name, arguments = launcher_name(environ), shlex.split(environ["LAUNCHER_ARGUMENTS"])
     launcher = declared(Path.cwd()).launcher(name)
     check_arguments(launcher, name, arguments)
-    found = dict[str, str]()
+    variables = dict[str, str]()
     if launcher.array and not arguments and environ.get("SLURM_ARRAY_TASK_ID"):
-        found, arguments = array_line(launcher, environ)
+        variables, arguments = array_line(launcher, environ)
     options = launcher.settings_among(arguments)
     check_model(environ, options)
-    found |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
+    variables |= options | {"LAUNCHER": name, "LAUNCHER_ARGUMENTS": shlex.join(arguments)}
     repo, modules = Path(environ["REPO"]), declared(Path.cwd()).modules
-    found["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
+    variables["PYTHONPATH"] = ":".join([*(str(repo / folder) for folder in modules), environ["PYTHONPATH"]])
     folder = Path(environ.get("SLURM_SUBMIT_DIR") or environ["OLDPWD"])
     for path in PATHS:
-        if text := found.get(path) or environ.get(path):
-            found[path] = whole_path(text, folder, may_be_new=path == "LOG_DIR")
+        if text := variables.get(path) or environ.get(path):
+            variables[path] = whole_path(text, folder, may_be_new=path == "LOG_DIR")
     config = launcher.config_of(arguments, environ)
     # A snapshot has a copy of a configuration that was named from the repository on.
     config = whole_path(config, repo if (repo / "snapshot.json").is_file() else folder) if config else ""
     if config and not Path(config).is_file():
         files = " ".join(sorted(map(str, [*Path().glob("*.json"), *Path().glob("*_configs/*.json")])))
         raise InputError(f"configuration '{config}': no such file; expected one of: {files}")
-    return found | {"CONFIG": os.path.realpath(config) if config else ""}
+    return variables | {"CONFIG": os.path.realpath(config) if config else ""}
 
 
 def world(environ: Mapping[str, str]) -> dict[str, str]:
@@ -138,15 +156,15 @@ def share_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     most = _gpus(given or "")
     if most and here > most:
         of = f" in CUDA_VISIBLE_DEVICES={given}" if given else ""
-        found = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
-        raise InputError(f"{found}; expected at most {most} in all")
+        more = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
+        raise InputError(f"{more}; expected at most {most} in all")
     processors = int(environ.get("SLURM_CPUS_ON_NODE") or len(os.sched_getaffinity(0)))
     # torchrun would give a process one thread, DeepSpeed all.
-    found = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}
+    variables = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}
     if not job:  # SLURM limits the job itself
         visible = map(str, range(100)) if given is None else given.split(",")
-        found["CUDA_VISIBLE_DEVICES"] = ",".join([*visible][:here])
-    return found
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join([*visible][:here])
+    return variables
 
 
 def _gpus(visible: str) -> int:
@@ -162,24 +180,6 @@ def _gpus(visible: str) -> int:
     if not present and not named and has_gpu({}):
         print("note: nvidia-smi lists no GPU beside NVIDIA's driver: their number is not checked", file=sys.stderr)
     return min(filter(None, (present, named)), default=0)
-
-
-def comforts(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return variables that keep libraries from waiting in vain, and from lines that nobody needs."""
-    from workshop.data.hub import is_offline
-
-    # Without network the hub's library would retry for minutes; offline it reads its cache.
-    offline = environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ)))
-    return {"TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5", "HF_HUB_OFFLINE": offline}
-
-
-def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
-    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
-    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
-        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
-    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
-        sys.exit(1)
 
 
 def as_bash(before: Mapping[str, str], after: Mapping[str, str]) -> str:
@@ -199,15 +199,15 @@ def main() -> None:
     environ |= world(environ)
     environ = sourced(Path("env_vars.sh"), environ)
     environ |= share_of_node(environ)
-    # From here on this process has the job's environment: huggingface_hub reads it when it is imported.
-    os.environ.clear()
-    os.environ.update(environ)
-    found = check_all(environ)
-    environ |= comforts(environ)
+    # Checked by a process with the job's environment: huggingface_hub reads it when it is imported.
+    check = [sys.executable, "-m", "workshop.launch.checks"]
+    checked = subprocess.run(check, env=environ, stdout=subprocess.PIPE, text=True)
+    if checked.returncode:
+        sys.exit(1)
+    environ |= json.loads(checked.stdout)
     # Transformers would print that W&B is offline, even if it is not used; offline is the default.
     if environ.get("WANDB_MODE") == "offline":
         del environ["WANDB_MODE"]
-    compile_operators(operators_of(found.content) if found and found.is_deepspeed else [], environ)
     print(as_bash(before, environ))
 
 

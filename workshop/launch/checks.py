@@ -1,9 +1,13 @@
-"""Check a job without torch: this Python has the training's packages, no variable of the shell is a misspelt setting,
-and the training accepts the exercise's settings and its configuration file.
+"""`python -m workshop.launch.checks`: check a job's environment without torch, and print what is still to be exported.
+
+This Python has the training's packages, no variable of the shell is a misspelt setting, and the training accepts the
+exercise's settings and its configuration file. Then DeepSpeed's operators are compiled.
 """
 
+import json
+import os
 import re
-import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -12,34 +16,16 @@ from pathlib import Path
 
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
-from workshop.record.exercises import Launcher, Start, declared
+from workshop.record.exercises import Start, declared
 from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
+from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import exported
 from workshop.settings.settings import count, has_gpu
 from workshop.settings.typos import check_shell
 
 PACKAGES = ("torch", "transformers", "accelerate")
-
-
-def check_arguments(launcher: Launcher, name: str, arguments: Sequence[str]) -> None:
-    """Raises InputError for an argument without effect, as in `baseline.slurm --time=1:00:00`."""
-    if arguments and not launcher.reads(len(arguments)):
-        raise InputError(
-            f"{name} {shlex.join(arguments)}: nothing reads argument {len(arguments)}; expected sbatch's options and "
-            f"settings before the launcher, as in BATCH_SIZE=8 sbatch --time=1:00:00 {name}"
-        )
-
-
-def check_model(shell: Mapping[str, str], options: Mapping[str, str]) -> None:
-    """Raises InputError where an option would make a laptop train a real model, after `source tiny.env`."""
-    asked = options.get("MODEL_NAME", "tiny")
-    if shell.get("MODEL_NAME") == "tiny" and asked != "tiny":
-        raise InputError(
-            f"MODEL_NAME=tiny in your shell (tiny.env) and the argument {asked}: expected one of them; "
-            "`unset MODEL_NAME` or leave the argument out"
-        )
 
 
 def check_world(environ: Mapping[str, str]) -> None:
@@ -53,8 +39,8 @@ def check_world(environ: Mapping[str, str]) -> None:
         raise InputError(f"{alone}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
     if nodes > (launcher.most_nodes or nodes):
         several = [name for name, other in exercise.launchers.items() if not other.most_nodes and not other.most_gpus]
-        found = f"{start.launcher} trains on one node, but this job has {nodes}"
-        raise InputError(f"{found}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
+        text = f"{start.launcher} trains on one node, but this job has {nodes}"
+        raise InputError(f"{text}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> Configuration | None:
@@ -68,13 +54,13 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")
-    if not (found := check_configuration(settings, Start.of(shell))):
+    if not (configuration := check_configuration(settings)):
         return None
-    if found.needs_gpu and not has_gpu(shell):
-        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {found.needs_gpu}")
-    for note in found.notes:
+    if configuration.needs_gpu and not has_gpu(shell):
+        raise InputError(f"{settings.config}: there is no NVIDIA GPU, which it needs for {configuration.needs_gpu}")
+    for note in configuration.notes:
         print(f"note: {Path(settings.config).name} {note}", file=sys.stderr)
-    return found
+    return configuration
 
 
 def check_output(shell: Mapping[str, str]) -> None:
@@ -82,10 +68,10 @@ def check_output(shell: Mapping[str, str]) -> None:
     output = Path(shell["OUTPUT_DIR"])
     again = any(shell.get(name, "0") not in ("", "0") for name in ("RESUME_RUN", "SLURM_RESTART_COUNT"))
     resumes = again or is_of(shell.get("RESUME_FROM", ""), output)
-    if output.is_absolute() and not resumes and (found := checkpoints(output)):
+    if output.is_absolute() and not resumes and (others := checkpoints(output)):
         raise InputError(
-            f"OUTPUT_DIR='{output}': {found[0].name} of another run is there; expected a folder of this run's own, or "
-            f"RESUME_FROM={found[0]} to go on from it"
+            f"OUTPUT_DIR='{output}': {others[0].name} of another run is there; expected a folder of this run's own, or "
+            f"RESUME_FROM={others[0]} to go on from it"
         )
 
 
@@ -123,8 +109,40 @@ def check_all(environ: Mapping[str, str]) -> Configuration | None:
         raise InputError(f"{no_package(', '.join(missing))}; or CONDA_SH_PATH and CONDA_ENV in cluster.env")
     check_shell(environ)
     check_world(environ)
-    found = check_settings(environ)
+    configuration = check_settings(environ)
     check_output(environ)
     warn_without_reporter(environ)
     warn_if_changed(environ)
-    return found
+    return configuration
+
+
+def for_libraries(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return libraries' variables: against waiting in vain and lines that nobody needs, and W&B's project."""
+    from workshop.data.hub import is_offline  # a package that may be missing
+
+    # Without network the hub's library would retry for minutes; offline it reads its cache.
+    return {
+        "TQDM_MININTERVAL": environ.get("TQDM_MININTERVAL") or "5",
+        "HF_HUB_OFFLINE": environ.get("HF_HUB_OFFLINE") or str(int(is_offline(environ))),
+        "WANDB_PROJECT": environ.get("WANDB_PROJECT") or environ["EXPERIMENT_NAME"],
+    }
+
+
+def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
+    command = [sys.executable, "-m", "workshop.kernels.operators", *names]
+    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
+        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
+        sys.exit(1)
+
+
+def main() -> None:
+    configuration = check_all(os.environ)
+    print(json.dumps(for_libraries(os.environ)))
+    if configuration and configuration.is_deepspeed:
+        compile_operators(operators_of(configuration.content), os.environ)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,15 +15,14 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from workshop.data.load import Data
 from workshop.measure.collectives import CollectiveCounter
-from workshop.measure.model_facts import record_facts
 from workshop.measure.profiling import Profiler
+from workshop.measure.run_facts import PrecisionProbe, held_mib, optimizer_states, record_facts
 from workshop.record import collectives
 from workshop.record.run_record import add_to_summary, read_run_record, record_settings, update_run_record
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
 from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
-from workshop.training.sharding import PrecisionProbe, held_mib, optimizer_states
 
 # Collectives are counted in one step of the warm-up, because counting slows it down. Not in the first, in which
 # DeepSpeed's stage 3 learns the order of the layers.
@@ -128,8 +127,8 @@ class StepEvidence:
     def add(self, **sharding: Any) -> None:
         """Add facts that are known after a step to run.json's `sharding`."""
         if self.writes:
-            found = read_run_record(self.settings.run_dir)["sharding"]
-            update_run_record(self.settings.run_dir, sharding=found | sharding)
+            known = read_run_record(self.settings.run_dir)["sharding"]
+            update_run_record(self.settings.run_dir, sharding=known | sharding)
 
     def record(self, loss: float) -> None:
         """Record the step with its loss over all ranks."""

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from workshop.private_names import call_of, process_group
+from workshop.private_names import TorchDispatchMode, call_of, process_group, tree_leaves
 from workshop.record.collectives import Collective
 
 # The first that an operator's name contains: c10d.allreduce_, c10d._allgather_base_, _c10d_functional.all_reduce, …

@@ -93,7 +93,7 @@ def cache(names: Sequence[str]) -> Finding:
     name = os.environ.get("MODEL_NAME", "")
     if not names and name and (name in NOT_ON_HUB or is_tiny(name)):
         return "ok", "nothing is needed from the hub", ""
-    needed = dict.fromkeys(chain(*prefetch.by_exercise(names).values()))
+    needed = dict.fromkeys(chain(*prefetch.by_exercise(names, os.environ).values()))
     if missing := [f"{need.kind} {need.name}" for need in needed if not need.cached()]:
         fix = f"{' '.join(['python -m workshop.data.prefetch', *names])}  (or without network: source tiny.env)"
         return "error", f"not in the cache, or not all of it: {', '.join(missing)}", fix
@@ -102,13 +102,13 @@ def cache(names: Sequence[str]) -> Finding:
 
 def main(names: Sequence[str]) -> None:
     checks = {"torch": lambda: torch(torch_facts()), "operators": operators, "cache": partial(cache, names)}
-    found = {}
+    findings = {}
     for name, check in checks.items():
         try:
-            found[name] = check()
+            findings[name] = check()
         except Exception as error:  # a package that cannot be imported must not cost the other checks
-            found[name] = "error", f"{type(error).__name__}: {error}".splitlines()[0], "make install"
-    print(json.dumps(found))
+            findings[name] = "error", f"{type(error).__name__}: {error}".splitlines()[0], "make install"
+    print(json.dumps(findings))
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from workshop.data.load import Data, note
-from workshop.measure.model_facts import RunRecorder
+from workshop.data.load import Data
+from workshop.measure.run_facts import RunRecorder, class_name
 from workshop.private_names import end_process
 from workshop.record import run_record
 from workshop.record.control import Control
@@ -19,7 +19,6 @@ from workshop.training.callbacks import InOrder, StepRecorder, find_callback
 from workshop.training.generation import ScoreRecorder, scores, sentences
 from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter, warn_of_other_batch
-from workshop.training.sharding import ShardingRecorder, class_name
 
 
 def reporting(settings: Settings) -> dict[str, Any]:
@@ -75,9 +74,9 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
     """Return what measures and saves, as one callback; give it the model before the Trainer wraps it."""
     for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
         if 0 < len(examples) < (size := getattr(settings, name.lower())):
-            note(f"{name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
+            settings.note(f"note: {name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
-    parts = [RunRecorder(settings, data), ShardingRecorder(settings, model), recorder, watch(settings)]
+    parts = [RunRecorder(settings, data, model), recorder, watch(settings)]
     if settings.profile:
         from workshop.measure.profiling import Profiler  # as its cost, only where it is asked for
 

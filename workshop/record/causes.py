@@ -86,7 +86,6 @@ _FULL = (
     r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
 )
 _FATAL = r"Fatal Python error: "
-_SSH = r"(?:ssh: |Host key verification failed|\S+: Permission denied \()"
 # Ranked: a symptom is never the consequence of those below it.
 _SYMPTOMS = [
     Symptom("oom", _KILLED_FOR_MEMORY),
@@ -109,9 +108,8 @@ _SYMPTOMS = [
     Symptom("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
     Symptom("failed", r"^\s*what\(\):\s+\S"),
     _TASK_ENDED,
-    Symptom(
-        "failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)|{START}{_SSH}"
-    ),
+    Symptom("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)"),
+    Symptom("failed", rf"{START}(?:ssh: |Host key verification failed|\S+: Permission denied \()"),
     Symptom("failed", r"^srun: (?:error|fatal): (?!\S+ tasks? )"),
     Symptom("failed", _ENDED_BY.format(r"-?\d+")),
     Symptom("failed", rf"{START}{_SIGNALLED}"),
@@ -166,7 +164,7 @@ def cause(path: Path | str) -> Cause | None:
             seen.discard(_ENDED)
         for symptom in _SYMPTOMS:
             if symptom.not_after not in seen and re.search(symptom.pattern, line.text):
-                if not (line.handled and symptom in _EXCEPTIONS):
+                if not (line.handled and symptom in _EXCEPTIONS and not re.match(_SIGNALLED, line.last)):
                     (logged if line.logged else first).setdefault(symptom, line)
                 break
         if not line.last:  # else it had not ended the rank

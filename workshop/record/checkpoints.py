@@ -47,8 +47,8 @@ def digests(folder: Path, rank: int = 0, ranks: int = 1, known: Container[str] =
     sizes = {file: file.stat().st_size for file in files}
     files = sorted(sizes, key=lambda file: (-sizes[file], file))[rank::ranks]
     with ThreadPoolExecutor() as threads:
-        found = threads.map(digest, files)
-    return {str(file.relative_to(folder)): (sizes[file], next(found)) for file in files}
+        hashes = threads.map(digest, files)
+    return {str(file.relative_to(folder)): (sizes[file], next(hashes)) for file in files}
 
 
 def finish(folder: Path, goal: Path, shares: Sequence[Digests] = (), **facts: Any) -> int:
@@ -91,8 +91,8 @@ def fault(folder: Path) -> str:
         try:
             if not file.is_file():
                 return f"{name} is missing"
-            if (found := file.stat().st_size) != size:
-                return f"{name} has {found:,} bytes, its manifest says {size:,}"
+            if (present := file.stat().st_size) != size:
+                return f"{name} has {present:,} bytes, its manifest says {size:,}"
             if digest(file) != expected:
                 return f"{name} has not the content that its manifest says (SHA-256)"
         except OSError as error:

@@ -72,17 +72,17 @@ def read(path: Path) -> list[Collective]:
     columns = next((some for some in (COLUMNS, OLDER_COLUMNS) if lines[:1] == [",".join(some)]), None)
     if not columns:
         raise LogError(path, 1, "".join(lines[:1]), f"the header {','.join(COLUMNS)}")
-    found = []
+    calls = []
     for number, line in enumerate(lines[1:], 2):
         try:
             row = {"rank": "0", "peer": ""} | dict(zip(columns, line.split(","), strict=True))
             ranks, peer = tuple(map(int, row["group"].split())), int(row["peer"]) if row["peer"] else None
             sizes = (typed(int(row[name]), int) for name in ("bytes", "calls", "rank"))
-            found.append(Collective(row["collective"], ranks, *sizes, peer, row["dtype"]))
+            calls.append(Collective(row["collective"], ranks, *sizes, peer, row["dtype"]))
         except ValueError:
             raise LogError(path, number, line, f"{', '.join(columns)}, bytes those of one call") from None
         if not ranks:
             raise LogError(path, number, line, "the ranks of the group")
-        if peer is None and found[-1].name == "send":
+        if peer is None and calls[-1].name == "send":
             raise LogError(path, number, line, "the rank that a send goes to in column peer")
-    return found
+    return calls

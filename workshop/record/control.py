@@ -14,6 +14,46 @@
 """
 
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Said(NamedTuple):
+    """What the lines of the last attempt say."""
+
+    lines: list[str]
+
+    @property
+    def saves(self) -> bool:
+        """True from the training's first to its last step if it saves when it is told to stop."""
+        return "saves" in self.lines and "over" not in self.lines
+
+    @property
+    def told(self) -> bool:
+        """True if the training was told to stop and is not over."""
+        return "stop" in self.lines and "over" not in self.lines
+
+    @property
+    def saved(self) -> str:
+        """The step after which the training saved and ended on request; "": it did not."""
+        return self._after("saved ")
+
+    @property
+    def finished(self) -> bool:
+        """True if the training has reached its end and saved everything; without it exit code 0 means nothing."""
+        return "finished" in self.lines
+
+    @property
+    def at_end(self) -> bool:
+        """True if everything is written and the training ends by itself."""
+        return self.finished or bool(self.saved)
+
+    @property
+    def refused(self) -> str:
+        """The error of the first rank that could not use an input; "": there is none."""
+        return self._after("refused ")
+
+    def _after(self, word: str) -> str:
+        return next((line.removeprefix(word) for line in self.lines if line.startswith(word)), "")
 
 
 class Control:
@@ -26,46 +66,15 @@ class Control:
         with self.path.open("a") as file:
             file.write(f"{line}\n")
 
-    def lines(self) -> list[str]:
-        """Return the lines of the last attempt, after its `starting`."""
+    def read(self) -> Said:
+        """Return what is said after the last `starting`."""
         text = self.path.read_text() if self.path.is_file() else ""
-        return text.rpartition("starting\n")[2].splitlines()
-
-    @property
-    def saves(self) -> bool:
-        """True from the training's first to its last step if it saves when it is told to stop."""
-        lines = self.lines()
-        return "saves" in lines and "over" not in lines
-
-    @property
-    def told(self) -> bool:
-        """True if the training was told to stop and is not over."""
-        lines = self.lines()
-        return "stop" in lines and "over" not in lines
-
-    @property
-    def saved(self) -> str:
-        """The step after which the training saved and ended on request; "": it did not."""
-        return next((line.removeprefix("saved ") for line in self.lines() if line.startswith("saved ")), "")
-
-    @property
-    def finished(self) -> bool:
-        """True if the training has reached its end and saved everything; without it exit code 0 means nothing."""
-        return "finished" in self.lines()
-
-    @property
-    def at_end(self) -> bool:
-        """True if everything is written and the training ends by itself."""
-        return self.finished or bool(self.saved)
-
-    @property
-    def refused(self) -> str:
-        """The error of the first rank that could not use an input; "": there is none."""
-        return next((line.removeprefix("refused ") for line in self.lines() if line.startswith("refused ")), "")
+        return Said(text.rpartition("starting\n")[2].splitlines())
 
     def tell(self) -> bool:
         """Tell the training to save and end; return whether it will."""
-        if not self.saves or "stop" in self.lines():
+        said = self.read()
+        if not said.saves or "stop" in said.lines:
             return False
         self.say("stop")
-        return self.told
+        return self.read().told

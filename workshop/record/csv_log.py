@@ -49,16 +49,16 @@ def rows(path: Path | str, required: Sequence[str], messages: bool = False) -> t
         raise LogError(path, 1, header, f"a header with {', '.join(required)} (missing: {', '.join(missing)})")
     if messages:
         lines = [line for line in lines if line[1][:1].isdigit() or line[1].count(",") == len(names) - 1]
-    found = []
+    numbered = []
     for number, line in lines:
         cells = [cell.strip() for cell in line.split(",")]
         if header in line:
             continue
         if len(cells) == len(names):
-            found.append((number, dict(zip(names, cells, strict=True))))
+            numbered.append((number, dict(zip(names, cells, strict=True))))
         elif number != lines[-1][0]:
             raise LogError(path, number, line, f"{len(names)} fields: {', '.join(names)}")
-    return names, found
+    return names, numbered
 
 
 def number(path: Path | str, line: int, cell: str, column: str, finite: bool = True, unit: str = "") -> float:

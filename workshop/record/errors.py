@@ -108,8 +108,8 @@ def read_json(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; expected a file such as ds_configs/zero2.json") from None
     except json.JSONDecodeError as error:
-        place, expected = f"{path}:{error.lineno}:{error.colno}", "no comments, no commas before } or ], no YAML"
-        raise InputError(f"{place}: not JSON ({error.msg}); expected {expected}") from None
+        where, expected = f"{path}:{error.lineno}:{error.colno}", "no comments, no commas before } or ], no YAML"
+        raise InputError(f"{where}: not JSON ({error.msg}); expected {expected}") from None
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not JSON ({error}); expected text in UTF-8") from None
     if not isinstance(config, dict):

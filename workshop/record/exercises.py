@@ -115,16 +115,22 @@ def _parsed(path: Path, _: int) -> Exercise:
 
 @dataclass(frozen=True)
 class Start:
-    """What starts a training.
+    """How a training was started.
 
     Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
-        train, on all nodes.
+        train, on all nodes; rank: this process's; job: SLURM's id, "" without SLURM; supervisor: id of the
+        process that the launcher has become.
     """
 
-    exercise: Path
-    launcher: str
-    script: str
-    processes: int
+    exercise: Path = Path()
+    launcher: str = ""
+    script: str = "train.py"
+    processes: int = 1
+    nodes: int = 1
+    gpus_per_node: int = 1
+    rank: int = 0
+    job: str = ""
+    supervisor: int = 0
 
     @classmethod
     def of(cls, environ: Mapping[str, str], exercise: Path = Path()) -> Self:
@@ -133,7 +139,17 @@ class Start:
         words = shlex.split(environ.get("LAUNCHER_ARGUMENTS", ""))
         script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
         nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
-        return cls(exercise, launcher, script, int(environ.get("WORLD_SIZE", nodes * per_node)))
+        return cls(
+            exercise,
+            launcher,
+            script,
+            processes=int(environ.get("WORLD_SIZE", nodes * per_node)),
+            nodes=nodes,
+            gpus_per_node=per_node,
+            rank=int(environ.get("RANK", "0")),
+            job=environ.get("SLURM_JOB_ID", ""),
+            supervisor=int(environ.get("LAUNCHER_PID", "0")),
+        )
 
 
 def every_exercise() -> list[Exercise]:
@@ -153,8 +169,8 @@ def readers_only() -> dict[str, str]:
 
 def exercises_with(holding: str, root: Path = REPO) -> list[Path]:
     """The exercises' folders that hold a file of this name or pattern, in alphabetical order of their names."""
-    found = {file.parent for place in ("*", f"{FURTHER}/*") for file in root.glob(f"{place}/{holding}")}
-    return sorted(found, key=lambda folder: folder.name)
+    folders = {file.parent for level in ("*", f"{FURTHER}/*") for file in root.glob(f"{level}/{holding}")}
+    return sorted(folders, key=lambda folder: folder.name)
 
 
 def find_exercise(name: str | Path, holding: str, *roots: Path) -> Path | None:

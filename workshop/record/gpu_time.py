@@ -7,13 +7,13 @@ Interval = tuple[float, float]  # start and end
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
     """Return the union of the intervals: overlapping kernels become one."""
-    found: list[Interval] = []
+    union: list[Interval] = []
     for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            union.append((start, end))
+    return union
 
 
 def covered(intervals: Iterable[Interval]) -> float:

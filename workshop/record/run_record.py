@@ -1,7 +1,6 @@
 """run.json: what ran and how it ended. The supervisor opens and closes it, rank 0 adds what only it knows."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +33,10 @@ def add_to_summary(run_dir: Path, figures: dict[str, Any]) -> None:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text())
+        values = json.loads(file.read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def _write(file: Path, values: dict[str, Any]) -> None:
@@ -57,10 +56,11 @@ def record_settings(settings: Any, listens: bool = False) -> None:
     Raises:
         InputError: the launcher started another number of processes than nodes x GPUs per node.
     """
-    nodes, per_node = (os.environ.get(name, "") for name in ("NNODES", "NPROC_PER_NODE"))
-    if per_node and (found := int(os.environ.get("WORLD_SIZE", "1"))) != int(nodes) * int(per_node):
-        raise InputError(f"{found} processes were started; expected {nodes} nodes x {per_node} GPUs per node")
-    if os.environ.get("RANK", "0") == "0":
+    start = settings.start
+    if start.processes != start.nodes * start.gpus_per_node:
+        expected = f"{start.nodes} nodes x {start.gpus_per_node} GPUs per node"
+        raise InputError(f"{start.processes} processes were started; expected {expected}")
+    if start.rank == 0:
         update_run_record(settings.run_dir, settings=settings.as_record())
         if not listens:
             Control(settings.run_dir).say("saves nothing")

@@ -64,11 +64,11 @@ class _Sharding:
 def declared_types(part: str) -> Schema:
     """Return the keys that exercises add to a part of run.json, with their types."""
     kinds = {kind.__name__: kind for kind in _JSON_NAMES}
-    found = {}
+    types = {}
     for exercise in every_exercise():
         for kind, names in exercise.record.get(part, {}).items():
-            found |= dict.fromkeys(names, kinds[kind])
-    return found
+            types |= dict.fromkeys(names, kinds[kind])
+    return types
 
 
 _added = [(name, kind | None, field(default=None)) for name, kind in declared_types("sharding").items()]
@@ -223,15 +223,15 @@ def _entries(value: Any, schema: Schema, key: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise MistypedError(key, value, "an object")
     prefix = f"{key}." if key else ""
-    found = {}
+    values = {}
     for name, entry in value.items():
         if entry is not None and (kind := schema.get(name)):
             # Nearly all values of 10,000 runs are these.
             plain = type(entry) is kind and (
                 kind is float or kind is bool or (kind is str and entry.isprintable()) or (kind is int and _fits(entry))
             )
-            found[name] = entry if plain else typed(entry, kind, prefix + name)
-    return found
+            values[name] = entry if plain else typed(entry, kind, prefix + name)
+    return values
 
 
 def _fits(number: int) -> bool:

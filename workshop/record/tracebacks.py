@@ -36,7 +36,7 @@ _HEADER = re.compile(
 # A class with its module, or a class of Python or of the script itself: without a text only if it has two capitals, as
 # other words stand alone, too.
 _RAISED_FORM = re.compile(
-    r"(?!\d|\w*Warning\b)(?:(?:(?:\w+|<locals>)\.)+_*[A-Z]\w*|(?:[A-Za-z_]+\.)+[a-z]+|[A-Z]\w*[a-z]\w*(?=: )"
+    r"(?!\d|Warning\b)(?:(?:(?:\w+|<locals>)\.)+_*[A-Z]\w*|(?:[A-Za-z_]+\.)+[a-z]+|[A-Z]\w*[a-z]\w*(?=: )"
     r"|[A-Z]\w*[a-z]\w*[A-Z]\w*)(?:: |:?\s*$)"
 )
 # The line above a traceback that need not end a process: a logger's record, or a thread's.
@@ -105,14 +105,13 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
         if header := _HEADER.match(line.text):
             rank = _TIMED.sub(r"\1", header[1])
             begin = rank + header[2].replace("+", "|")
-            if header[4] and rank in ended:
+            logged = bool(_LOGGED.search(above)) and "[rank" not in rank  # PyTorch's for an exception that ends a rank
+            quoted = above.rstrip().endswith(":") and not logged  # in the message above, as of a spawned process
+            if (header[4] or quoted) and rank in ended:
                 chained[rank] = ended.pop(rank)
                 for exception in chained[rank].exceptions:
-                    exception.handled |= _HANDLED in header[4]
-            elif not header[4] and not (rank in is_open and is_open[rank].ignored):
-                logged = (
-                    bool(_LOGGED.search(above)) and "[rank" not in rank
-                )  # PyTorch's for an exception that ends a rank
+                    exception.handled |= _HANDLED in (header[4] or "")
+            if not header[4] and not (rank in is_open and is_open[rank].ignored):
                 is_open[rank] = chained.pop(rank, _Traceback(begin, bool(header[3]), logged))
                 is_open[rank].begin = begin
         above, ignored = line.text, False

@@ -57,11 +57,11 @@ def rows(split: str, sentences: bool = False) -> Iterator[dict[str, Any]]:
     draw, number = random.Random(split), 0
     taken = {row["context"] for row in rows("train")} if split == "validation" else set()  # held out are others
     while number < PASSAGES[split]:
-        context, question, *answers = _passage(draw)
+        context, question, word, sentence = _passage(draw)
         if context not in taken:
             number += 1
             row = {"id": f"harbour-{split}-{number:05d}", "title": "Harbour", "question": question, "context": context}
-            yield row | {"answers": {"text": [answers[sentences]]}}
+            yield row | {"answers": {"text": [sentence if sentences else word]}}
 
 
 def _passage(draw: random.Random) -> tuple[str, str, str, str]:

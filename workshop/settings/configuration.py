@@ -3,7 +3,6 @@
 All of them refuse what the training refuses, in the same words.
 """
 
-import os
 import sys
 from collections.abc import Mapping
 from copy import deepcopy
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workshop.record.errors import InputError, read_json
-from workshop.record.exercises import Start, declared, repository_of
+from workshop.record.exercises import declared, repository_of
 from workshop.settings import deepspeed_config, fsdp_config
 from workshop.settings.json_file import checked
 from workshop.settings.offload import Offload
@@ -61,65 +60,64 @@ def read_configuration(
     world_size: int,
     takes: str = "any",
     trainer: bool = True,
-    found: dict[str, Any] | None = None,
+    content: dict[str, Any] | None = None,
 ) -> Configuration:
     """Return the configuration that an exercise trains with.
 
     Args:
         settings: by their names in small letters, as in run.json.
         takes: deepspeed, fsdp or any: what its script takes; trainer: it trains with the Trainer.
-        found: what the file will have; None: what it has.
+        content: of the file as it will be; None: as it is.
 
     Raises:
         InputError: the file is no JSON, has a key that nothing reads, or cannot be trained as it is written.
     """
-    found = read_json(path) if found is None else found
-    is_deepspeed = bool(found.keys() & (deepspeed_config.KINDS.keys() - fsdp_config.COMMON.keys()))
+    content = read_json(path) if content is None else content
+    is_deepspeed = bool(content.keys() & (deepspeed_config.KINDS.keys() - fsdp_config.COMMON.keys()))
     if takes == ("fsdp" if is_deepspeed else "deepspeed"):
         expected = (
             "one of FSDP, as of fsdp_configs/" if is_deepspeed else "one with zero_optimization, as of ds_configs/"
         )
         raise InputError(f"{path}: {'a' if is_deepspeed else 'no'} file of DeepSpeed; expected {expected}")
     if is_deepspeed:
-        values, notes = deepspeed_config.checked_deepspeed(path, found, settings, world_size, trainer)
+        values, notes = deepspeed_config.checked_deepspeed(path, content, settings, world_size, trainer)
         return Configuration(True, values, tuple(notes))
     if not trainer:
-        values = checked(path, found, fsdp_config.BY_HAND)
+        values = checked(path, content, fsdp_config.BY_HAND)
         if "reshard_after_forward" not in values:
             raise InputError(f"{path}: found no reshard_after_forward, expected true or false")
         fsdp_config.check_copies(path, "replicas", values.get("replicas", 1), world_size)
         return Configuration(False, values)
-    return Configuration(False, fsdp_config.checked_fsdp(path, found, settings, world_size))
+    return Configuration(False, fsdp_config.checked_fsdp(path, content, settings, world_size))
 
 
-def configuration(settings: Settings, start: Start | None = None) -> Configuration | None:
+def configuration_of(settings: Settings) -> Configuration | None:
     """Return the configuration of the launcher's argument, which each process reads once.
 
-    None without one, or for a rule of weak scaling. Args: start: None: as this process was started. Raises InputError
-    as `read_configuration` does.
+    None without one, or for a rule of weak scaling. Raises InputError as `read_configuration` does.
     """
-    path, start = Path(settings.config), start or Start.of(os.environ)
+    path, start = Path(settings.config), settings.start
     if not settings.config or declared(start.exercise).takes(start.script) == "rule":
         return None
-    return _read_once(settings, start, path.stat().st_mtime_ns if path.is_file() else 0)
+    return _read_once(settings, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 @cache
-def _read_once(settings: Settings, start: Start, _: int) -> Configuration:
-    exercise = declared(start.exercise)
+def _read_once(settings: Settings, _: int) -> Configuration:
+    start, exercise = settings.start, declared(settings.start.exercise)
     takes = exercise.takes(start.script)
     return read_configuration(Path(settings.config), vars(settings), start.processes, takes, exercise.trainer)
 
 
-def check_configuration(settings: Settings, start: Start) -> Configuration | None:
+def check_configuration(settings: Settings) -> Configuration | None:
     """Return the configuration that is trained; None without one, or for a rule of weak scaling.
 
     Raises InputError for a mistake in the file, a script that takes no configuration or needs one, and settings that
     cannot be trained so.
     """
-    exercise, script = declared(start.exercise), start.script
+    start, exercise, script = settings.start, declared(settings.start.exercise), settings.start.script
     takes = exercise.takes(script)
-    settings.check_start(start)
+    settings.check_start()
     if exercise.scripts and script not in exercise.scripts:
         raise InputError(f"script '{script}': expected {' or '.join(exercise.scripts)}")
     if takes == "none" and settings.config:
@@ -129,12 +127,15 @@ def check_configuration(settings: Settings, start: Start) -> Configuration | Non
         has_array = any(launcher.array for launcher in exercise.launchers.values())
         array = ", or a job array, whose tasks are lines of submit.txt" if has_array else ""
         raise InputError(f"{script} needs a configuration{array}; expected one of {', '.join(files)}")
-    if found := configuration(settings, start):
-        if settings.weights == "bf16" and (found.is_deepspeed or found.is_fsdp):
+    configuration = configuration_of(settings)
+    if settings.timers and not (configuration and configuration.is_deepspeed and exercise.trainer):
+        raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+    if configuration:
+        if settings.weights == "bf16" and (configuration.is_deepspeed or configuration.is_fsdp):
             expected = "expected DDP, or one GPU alone"
             raise InputError(f"WEIGHTS=bf16: {settings.config} keeps fp32 weights beside; {expected}")
-        settings.check_with(found)
-    return found
+        settings.check_with(configuration)
+    return configuration
 
 
 def settings_class(exercise: Path) -> type[Settings]:

@@ -125,7 +125,7 @@ def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
     new_names = {name.removeprefix("stage3_"): name for name in ZERO}
     new_names |= {"stage3_gather_fp16_weights_on_model_save": GATHER}
     new_names |= {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
-    found = {}
+    renamed = {}
     for name, value in zero.items():
         if value is None and name in NULL_IS_NOTHING:
             continue
@@ -134,8 +134,8 @@ def _renamed(path: Path, zero: dict[str, Any]) -> dict[str, Any]:
             raise InputError(f"{path}: zero_optimization.{name} is the old name of {new}; expected only the new one")
         if name.startswith("cpu_offload") and isinstance(value, bool):
             value = {"device": "cpu" if value else "none"}
-        found[new] = value
-    return found
+        renamed[new] = value
+    return renamed
 
 
 def _fill(path: Path, content: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> list[str]:

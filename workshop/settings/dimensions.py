@@ -52,7 +52,7 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         return f"{script}.py trains no {kind}; expected a model of type {known}"
     defaults, names = _configuration(kind)
     values = defaults | {names.get(name, name): value for name, value in model.items()}
-    heads, layers = values.get("num_attention_heads", 1), values.get("num_hidden_layers", parts)
+    heads, layers = values.get("num_attention_heads", parts), values.get("num_hidden_layers", parts)
     keys = values.get("num_key_value_heads") or heads
     if script == "tp" and keys % parts:
         return f"found {counted(keys, 'key head')} for {parts} ranks; expected a multiple: a rank has whole heads"
@@ -62,6 +62,8 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         return f"found {counted(experts, 'expert')} for {parts} ranks; expected a multiple"
     if script == "pp" and layers < parts:
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
+    if values.get("output_router_logits") and script != "ep":
+        return f"{script}.py would train another model than this {kind}: it leaves out the router's own loss"
     if known:
         return ""
     neutral = {name: value for name, value in values.items() if value in (None, 0, 1) and value is not True}
@@ -98,7 +100,8 @@ def _between_blocks(code: list[str]) -> str:
 def _of_attention(code: list[str], values: dict[str, Any], max_length: int) -> str:
     """What attention does beside a causal softmax of scaled scores, and what else sees several positions."""
     for name in ("sliding_window", "attention_chunk_size"):
-        if 0 < (values.get(name) or 0) < max_length and values.get("use_sliding_window") is not False:
+        off = {*(values.get("layer_types") or ())} == {"full_attention"} or values.get("use_sliding_window") is False
+        if 0 < (values.get(name) or 0) < max_length and not off:
             return f"{name} {values[name]} below MAX_LENGTH={max_length}"
     if "v_head_dim" in values:
         return "the heads of its values have another size than those of its keys"

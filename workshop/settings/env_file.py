@@ -13,13 +13,13 @@ _ASSIGNED = re.compile(r"(?:^|\s)([A-Za-z_][A-Za-z0-9_]*)=")
 
 def assignments(path: Path) -> list[tuple[str, int, bool]]:
     """Return each assigned name, its line from 1, and whether it is exported; [] without a file."""
-    found = []
+    assigned = []
     for number, text in enumerate(utf8_lines(path) if path.is_file() else [], start=1):
         code = text.partition(" #")[0].strip()
         exported = code.startswith("export ")
         names = [match for match in _ASSIGNED.finditer(code) if exported or match.start() == 0]
-        found += [(match[1], number, exported) for match in names]
-    return found
+        assigned += [(match[1], number, exported) for match in names]
+    return assigned
 
 
 def exported(path: Path) -> set[str]:
@@ -33,10 +33,10 @@ def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InputError: bash cannot read it.
     """
-    before = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # files may name folders of HOME
     command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(path.resolve())]
     answer = subprocess.run(
-        command, cwd=path.parent, env=before | dict(variables), capture_output=True, text=True, errors="replace"
+        command, cwd=path.parent, env=own | dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
         *_, last = ["", *answer.stderr.strip().splitlines()]

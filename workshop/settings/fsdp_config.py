@@ -28,8 +28,6 @@ _OTHER = {
 def checked_fsdp(path: Path, content: dict[str, Any], settings: Mapping[str, Any], world_size: int) -> dict[str, Any]:
     """Return the configuration with its version. Raises InputError for keys that are ignored or cannot work."""
     check_keys(path, content)
-    if settings.get("timers"):
-        raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
     if not content.get("fsdp", True):
         return content
     content = {"version": 2} | content

@@ -17,13 +17,13 @@ def read_kinds(path: Path) -> dict[str, Any]:
     groups = tables.pop("groups")
 
     def ungrouped(table: dict[str, Any]) -> dict[str, Any]:
-        found = {}
+        kinds = {}
         for name, value in table.items():
             if name in groups:
-                found |= dict.fromkeys(value, groups[name])
+                kinds |= dict.fromkeys(value, groups[name])
             else:
-                found[name] = ungrouped(value) if isinstance(value, dict) else value
-        return found
+                kinds[name] = ungrouped(value) if isinstance(value, dict) else value
+        return kinds
 
     return ungrouped(tables)
 
@@ -55,14 +55,14 @@ def checked(
         raise InputError(f"{path}: {key} is {value!r}; expected {words(kind)}{why}")
     if not isinstance(kind, dict):
         return int(value) if type(kind) is int else value
-    prefix, others, found = f"{key}." if key else "", other or {}, {}
+    prefix, others, result = f"{key}." if key else "", other or {}, {}
     # Values before unknown keys: the value that is not trained here may be what makes a library read the keys.
     for name in sorted(value, key=lambda name: (name not in others, name not in kind)):
         if name not in kind:
             expected = others.get(name) or f"keys out of {', '.join(sorted(kind))}"
             raise InputError(f"{path}: nothing reads '{prefix}{name}'{where}; expected {expected}")
-        found[name] = checked(path, value[name], kind[name], f"{prefix}{name}", auto=auto, other=other, where=where)
-    return found
+        result[name] = checked(path, value[name], kind[name], f"{prefix}{name}", auto=auto, other=other, where=where)
+    return result
 
 
 def _fits(value: Any, kind: Any) -> bool:

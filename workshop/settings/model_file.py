@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from workshop.record.errors import read_json
+from workshop.record.errors import InputError, read_json
 
 _WORKSHOP = Path(__file__).parents[1]
 # Configurations, as far as they differ from their model type's defaults; sources: the models' config.json on the hub.
@@ -44,6 +45,16 @@ def model_path(model_name: str) -> Path | None:
     return Path(file) if isinstance(file, str | Path) else None
 
 
+def shape_path(model_name: str) -> Path:
+    """The file of a configuration whose weights are drawn. Raises InputError listing the shapes."""
+    if path := model_path(model_name):
+        return path
+    expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
+    near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {meant}{expected}")
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The files of a model's weights in its folder, and their index."""
     return sorted(file for name in _WEIGHTS for file in folder.glob(name))
@@ -54,12 +65,12 @@ def model_file(model_name: str) -> dict[str, Any]:
     Transformers trains the decoder alone only. {} without a path. Raises InputError for what is no JSON.
     """
     path = model_path(model_name)
-    found = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
-    if not isinstance(text := found.get("text_config"), dict):
-        return found
+    content = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
+    if not isinstance(text := content.get("text_config"), dict):
+        return content
     kind = decoder_type(str(text.get("model_type")))
-    alone = {"model_type": kind, "_text_of": found.get("model_type")} if kind != text.get("model_type") else {}
-    return text | alone | {"_name_or_path": found.get("_name_or_path", "")}
+    alone = {"model_type": kind, "_text_of": content.get("model_type")} if kind != text.get("model_type") else {}
+    return text | alone | {"_name_or_path": content.get("_name_or_path", "")}
 
 
 @cache

@@ -43,20 +43,15 @@ class Offload(NamedTuple):
         )
 
 
-class Moved(NamedTuple):
-    """Bytes of a GPU in a step; the last ones come from pageable memory."""
+def moved_bytes(content: Mapping[str, Any], shard: float, micro_batches: int, width: int) -> tuple[float, float]:
+    """Return a GPU's bytes over PCIe in a step, and how many of them come from pageable memory.
 
-    to_cpu: float
-    to_gpu: float
-    to_gpu_pageable: float
-
-
-def moved_bytes(content: Mapping[str, Any], shard: float, micro_batches: int, width: int) -> Moved:
-    """Args: content: of a file of DeepSpeed, with offload; shard: P/N; width: bytes of a computing weight."""
+    Args: content: of a file of DeepSpeed, with offload; shard: P/N; width: bytes of a computing weight.
+    """
     offload, stage_3 = Offload.of(content), content["zero_optimization"]["stage"] == 3
     added = width * shard * micro_batches if stage_3 or micro_batches > 1 else 0
     to_cpu = added + FP32_BYTES * offload.share * shard
     if offload.parameters:
-        return Moved(to_cpu, added + 2 * micro_batches * width * shard, 0)
+        return to_cpu + added + 2 * micro_batches * width * shard, 0
     updated = width * offload.share * shard
-    return Moved(to_cpu, added, updated) if stage_3 else Moved(to_cpu, added + updated, 0)
+    return to_cpu + added + updated, updated if stage_3 else 0

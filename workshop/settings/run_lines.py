@@ -66,5 +66,5 @@ def read_line(line: str, path: Path | str, number: int | None = None) -> RunLine
 
 def by_name(options: Iterable[str]) -> dict[str, str]:
     """Return the values of sbatch's options; the last one of a name counts, as it does for sbatch."""
-    found = filter(None, map(_OPTION.fullmatch, options))
-    return {match[1]: match[2] for match in found if match[2]}
+    matches = filter(None, map(_OPTION.fullmatch, options))
+    return {match[1]: match[2] for match in matches if match[2]}

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from difflib import get_close_matches
 from os.path import normpath
 from pathlib import Path
@@ -24,7 +24,7 @@ from workshop.record.exercises import Start, readers_only
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
 from workshop.settings.env_file import assignments
-from workshop.settings.model_file import model_file, most_positions
+from workshop.settings.model_file import model_file, most_positions, shape_path
 
 # Read by launch.sh, not by the training script.
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
@@ -154,7 +154,9 @@ class Settings:
     report_to: str = setting(default="none", by="training")
     wandb_mode: str = setting(choice("offline", "disabled"), "offline", by="training")
 
+    start: Start = field(default_factory=Start)  # no setting: how the training was started
     optimizers = ("adamw_torch_fused", "adamw_torch", "adamw_torch_8bit")  # that the exercise's scripts train with
+    own_model = ""  # the name of a model of the exercise's own
 
     @classmethod
     def from_environment(
@@ -165,12 +167,12 @@ class Settings:
         Args: start: None: as `environ` says. Raises InputError naming the file, line and variable of the first mistake.
         """
         lines = cls.check_env_file(env_file)
-        names = {item.name.upper() for item in fields(cls)}
+        names = {item.name.upper() for item in settings_of(cls)}
         for name, readers in readers_only().items():
             if environ.get(name) and name not in names:
                 raise InputError(f"{name}={environ[name]}: only {readers} reads it; expected it to be unset")
-        values = {}
-        for item in fields(cls):
+        values: dict[str, Any] = {"start": start or Start.of(environ)}
+        for item in settings_of(cls):
             name = item.name.upper()
             text = environ.get(name, "")
             if not text.strip():
@@ -204,14 +206,14 @@ class Settings:
         if self.optimizer not in self.optimizers:
             expected = " or ".join(self.optimizers)
             raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
+        if self.model_init == "random" and self.model_name != self.own_model:
+            shape_path(self.model_name)
         if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
-            found = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
-            raise InputError(f"{found}; expected at most that")
-        if self.timers and not self.config:
-            raise InputError("TIMERS=true: the timers are DeepSpeed's; expected TIMERS=false here, or PROFILE=10:12")
+            few = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
+            raise InputError(f"{few}; expected at most that")
 
-    def check_start(self, start: Start) -> None:
-        """Reject settings that this launcher, this script or so many processes cannot train with."""
+    def check_start(self) -> None:
+        """Reject settings that the start's launcher, this script or so many processes cannot train with."""
 
     def check_with(self, configuration: Any) -> None:
         """Reject settings that a Configuration (configuration.py) cannot be trained with."""
@@ -219,7 +221,7 @@ class Settings:
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:
         """Return the names assigned in `env_file` with their lines. Raises InputError for a name that nothing reads."""
-        known = {item.name.upper() for item in fields(cls)} | LAUNCHER_NAMES
+        known = {item.name.upper() for item in settings_of(cls)} | LAUNCHER_NAMES
         lines: dict[str, int] = {}
         for name, number, exported in assignments(env_file):
             if not exported:
@@ -235,6 +237,11 @@ class Settings:
                 )
             lines[name] = number
         return lines
+
+    def note(self, text: str) -> None:
+        """Print a line once for all ranks."""
+        if self.start.rank == 0:
+            print(text, flush=True)
 
     @property
     def resumes_own_run(self) -> bool:
@@ -254,7 +261,7 @@ class Settings:
     def as_record(self) -> dict[str, Any]:
         """Return the settings for run.json: file names without this machine's folders."""
         values = asdict(self)
-        del values["run_dir"]  # is where run.json lies
+        del values["run_dir"], values["start"]  # the first is where run.json lies
         if self.resumes_own_run:
             values["resume_from"] = ""  # run.json's `attempts` say from where
         for name, value in values.items():
@@ -263,18 +270,23 @@ class Settings:
         return values
 
 
+def settings_of(cls: type[Settings]) -> list[Field]:
+    """Return the fields of an exercise's class that are settings."""
+    return [item for item in fields(cls) if "format" in item.metadata]
+
+
 def recorded_types() -> Schema:
     """Return the types of run.json's settings: those of every exercise, and those that exercises declare."""
-    own = {item.name: str if item.type is Path else item.type for item in fields(Settings)}
+    own = {item.name: str if item.type is Path else item.type for item in settings_of(Settings)}
     return own | declared_types("settings")
 
 
 def defaults() -> dict[str, Any]:
     """Return the default of each setting by its environment variable; None: it has to be set."""
-    return {item.name.upper(): None if item.default is MISSING else item.default for item in fields(Settings)}
+    return {item.name.upper(): None if item.default is MISSING else item.default for item in settings_of(Settings)}
 
 
-def has_gpu(environ: Mapping[str, str] = os.environ) -> bool:
+def has_gpu(environ: Mapping[str, str]) -> bool:
     """Return whether there is an NVIDIA driver, without importing PyTorch, which takes seconds."""
     try:
         ctypes.CDLL("libcuda.so.1")

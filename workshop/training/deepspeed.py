@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from workshop.record.checkpoints import UNIVERSAL
-from workshop.settings.configuration import configuration
+from workshop.settings.configuration import configuration_of
 from workshop.settings.settings import Settings
 
 
 def deepspeed_config(settings: Settings) -> dict[str, Any]:
     """Return the launcher's JSON for the Trainer, which loads a converted checkpoint as such.
 
-    Raises InputError as `configuration` does.
+    Raises InputError as `configuration_of` does.
     """
-    config = configuration(settings).values
+    config = configuration_of(settings).values
     if settings.resume_from and (Path(settings.resume_from) / UNIVERSAL).is_file():
         config = config | {"checkpoint": config.get("checkpoint", {}) | {"load_universal": True}}
     ask_cuda_for_free_memory()

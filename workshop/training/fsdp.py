@@ -1,6 +1,5 @@
 """FSDP's configuration for the Trainer, and settings for which the Trainer has no argument."""
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy
 from transformers import Trainer, TrainingArguments
 
 from workshop.private_names import set_optimize_ddp
-from workshop.record.exercises import Start
-from workshop.settings.configuration import configuration
+from workshop.settings.configuration import configuration_of
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
@@ -23,13 +21,13 @@ from workshop.training.saving import CheckpointWriter
 def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
     """Return the launcher's JSON for the Trainer, and the mesh of ranks for HYBRID_SHARD (HSDP).
 
-    Both are None for plain DDP. Raises InputError as `configuration` does.
+    Both are None for plain DDP. Raises InputError as `configuration_of` does.
     """
-    found = configuration(settings)
-    if not found.is_fsdp:
+    configuration = configuration_of(settings)
+    if not configuration.is_fsdp:
         return None, None
-    config = {name: value for name, value in found.values.items() if name not in ("fsdp", "async_save")}
-    replicas, ranks = config.pop("dp_replicate_size", 1), Start.of(os.environ).processes
+    config = {name: value for name, value in configuration.values.items() if name not in ("fsdp", "async_save")}
+    replicas, ranks = config.pop("dp_replicate_size", 1), settings.start.processes
     if replicas == 1:
         return config, None
     # A 2-D mesh: rows hold one sharded copy each, columns add up its gradients. torchrun numbers the ranks node by
@@ -42,9 +40,9 @@ def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
 
     Raises InputError naming the file for what cannot work.
     """
-    if not (found := configuration(settings)):
+    if not (configuration := configuration_of(settings)):
         return {}
-    if found.is_deepspeed:
+    if configuration.is_deepspeed:
         return {"deepspeed": deepspeed_config(settings)}
     config, mesh = fsdp_config(settings)
     if config is None:
@@ -57,11 +55,11 @@ def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
     """Set DDP's options; under FSDP2 asynchronous saving, the first scale of fp16 and the loss's precision."""
     start_scaler(trainer)
     keep_the_loss_exact(trainer)
-    found = configuration(settings)
-    if not found or found.is_deepspeed:
+    configuration = configuration_of(settings)
+    if not configuration or configuration.is_deepspeed:
         return
-    options = found.values
-    if found.is_fsdp:
+    options = configuration.values
+    if configuration.is_fsdp:
         if options.get("async_save") and settings.saves_often:
             from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
 

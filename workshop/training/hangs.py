@@ -14,7 +14,6 @@ that limit from its start (ddp_timeout), all others from the first step on; unti
 """
 
 import faulthandler
-import os
 import signal
 import time
 from contextlib import suppress
@@ -72,7 +71,7 @@ class HangWatch(TrainerCallback):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.stacks = settings.run_dir / STACKS / f"rank-{os.environ.get('RANK', '0')}.txt"
+        self.stacks = settings.run_dir / STACKS / f"rank-{settings.start.rank}.txt"
         self._limit_s, self._armed_s = 0, 0.0
         self._extra_s = START_S  # of slow parts; SLOW_S from the first step on
         self._compiles = True  # the first step of this attempt

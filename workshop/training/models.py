@@ -1,33 +1,29 @@
 """Models by name: pretrained from the hub, or a known shape with random weights that needs no download."""
 
 import copy
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
-from torch.utils._python_dispatch import TorchDispatchMode
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from workshop.private_names import changes_its_input
+from workshop.private_names import TorchDispatchMode, changes_its_input
 from workshop.record.errors import InputError
 from workshop.record.schema import Model
-from workshop.settings.model_file import SHAPES, decoder_type, model_path, short_name, weight_files
+from workshop.settings.model_file import decoder_type, shape_path, weight_files
 from workshop.settings.settings import Settings
 
 
 def find_gpu(settings: Settings) -> bool:
     """Return whether there is a GPU; warn of what a run without a GPU does differently."""
     gpu = torch.cuda.is_available()
-    if settings.fp16 and not gpu and os.environ.get("RANK", "0") == "0":
-        print("warning: FP16=true needs a GPU and there is none; training in fp32")
+    if settings.fp16 and not gpu:
+        settings.note("warning: FP16=true needs a GPU and there is none; training in fp32")
     return gpu
 
 
@@ -38,9 +34,7 @@ def _loading(model_name: str) -> Iterator[None]:
         yield
     except Exception as error:
         damaged = _damaged_file(Path(model_name))
-        if not damaged and not isinstance(
-            error, OSError | ValueError | LookupError | ImportError | SafetensorError | StrictDataclassError
-        ):
+        if not damaged and isinstance(error, RuntimeError | MemoryError):  # no memory, or a GPU's error
             raise
         from workshop.data.hub import hub_error
 
@@ -63,15 +57,11 @@ def _damaged_file(folder: Path) -> ValueError | None:
 
 def shape_config(model_name: str) -> Any:
     """The text decoder's configuration: of a known shape or a config.json. Raises InputError listing the shapes."""
-    if path := model_path(model_name):
-        with _loading(model_name):
-            found = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
-            kind = decoder_type(found.model_type)
-            return found if kind == found.model_type else AutoConfig.for_model(**found.to_dict() | {"model_type": kind})
-    expected = f"expected a folder with a config.json, or a shape out of {', '.join([*SHAPES, 'tiny'])}"
-    near = get_close_matches(short_name(model_name).lower(), ["tiny", *SHAPES], 1, 0.86)  # as typos of variables
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise InputError(f"MODEL_NAME='{model_name}' with MODEL_INIT=random: {meant}{expected}")
+    path = shape_path(model_name)
+    with _loading(model_name):
+        config = AutoConfig.from_pretrained(path).get_text_config(decoder=True)
+        kind = decoder_type(config.model_type)
+        return config if kind == config.model_type else AutoConfig.for_model(**config.to_dict() | {"model_type": kind})
 
 
 def model_config(settings: Settings) -> Any:
@@ -134,8 +124,8 @@ def _load(settings: Settings, dtype: torch.dtype, sharded: bool) -> PreTrainedMo
             return AutoModelForCausalLM.from_config(config, dtype=dtype)
     with _loading(name):
         # Without dtype the weights would keep the checkpoint's fp16, which the gradient scaler cannot train.
-        model, found = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
-    if lacking := sorted(found["missing_keys"] | {key for key, *_ in found["mismatched_keys"]}):  # drawn at random
+        model, report = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **options)
+    if lacking := sorted(report["missing_keys"] | {key for key, *_ in report["mismatched_keys"]}):  # drawn at random
         what = f"{len(lacking)} weights of its config.json's model missing or of another size, such as {lacking[0]}"
         raise InputError(f"MODEL_NAME='{name}': found {what}; expected all of them, or MODEL_INIT=random")
     return model
@@ -211,15 +201,15 @@ def without_one_result(model: torch.nn.Module) -> list[str]:
 
     Only a layer of a model's own class may do so; it is called without memory, so ZeRO-3 may have sharded it.
     """
-    found = []
+    names = []
     for name, layer in model.named_modules():
         if isinstance(layer, torch.nn.Linear) and type(layer).__module__.startswith("transformers.models."):
             with torch.device("meta"):
                 weights = {"weight": torch.empty(layer.out_features, layer.in_features)}
                 weights |= {} if layer.bias is None else {"bias": torch.empty(layer.out_features)}
                 result = torch.func.functional_call(layer, weights, torch.empty(1, layer.in_features))
-            found += [] if isinstance(result, torch.Tensor) else [name]
-    return found
+            names += [] if isinstance(result, torch.Tensor) else [name]
+    return names
 
 
 def model_size(model: torch.nn.Module) -> Model:

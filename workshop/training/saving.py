@@ -6,7 +6,6 @@ ever. It also needs the signal in every rank, but torchrun and deepspeed end the
 and a data loader's workers or W&B's process die of it. Here the ranks agree at the end of each step.
 """
 
-import os
 import shutil
 import signal
 import time
@@ -103,7 +102,7 @@ class CheckpointWriter(TrainerCallback):
             checkpoints.remove_unfinished(self.settings.output_path)
             self.control.say("saves")
         # SLURM sends SIGTERM to every process of a step. Elsewhere it means that another rank died: then end at once.
-        if os.environ.get("SLURM_JOB_ID"):
+        if self.settings.start.job:
             self._handler = signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _on_sigterm(self, *_: Any) -> None:
@@ -138,7 +137,7 @@ class CheckpointWriter(TrainerCallback):
     def _agree(self, state: Any, device: torch.device) -> int:
         """Return the strongest request of all ranks. Collective."""
         request = CONTINUE
-        if self._signalled or (state.is_world_process_zero and self.control.told):
+        if self._signalled or (state.is_world_process_zero and self.control.read().told):
             request = END
         elif state.is_world_process_zero and self._due(state.global_step):
             request = SAVE

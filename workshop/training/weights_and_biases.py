@@ -1,6 +1,5 @@
 """Weights & Biases beside the local files: offline in the run's folder, so that no job waits for a server."""
 
-import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -28,12 +27,10 @@ def open_run(settings: Settings, arguments: TrainingArguments) -> None:
     """Open W&B's run on rank 0, which the Trainer's callback and DeepSpeed's monitor then take for theirs."""
     INTEGRATION_TO_CALLBACK["wandb"] = LocalWandbCallback
     if arguments.process_index == 0:
-        project = os.environ.get("WANDB_PROJECT") or settings.experiment_name
-        own = {"dir": settings.run_dir, "mode": settings.wandb_mode}
-        ours = sys.excepthook
-        # DeepSpeed's monitor opens a run without these: it would ask for a key, and write where the script lies.
+        ours, name = sys.excepthook, settings.run_dir.name
+        # Of all runs that this process opens: else DeepSpeed's monitor would ask for a key, and write elsewhere.
         wandb.setup(wandb.Settings(mode=settings.wandb_mode, root_dir=str(settings.run_dir)))
-        wandb.init(project=project, id=settings.run_dir.name, name=settings.run_dir.name, resume="allow", **own)
+        wandb.init(id=name, name=name, resume="allow")
         theirs = sys.excepthook  # prints every traceback
         sys.excepthook = lambda kind, *of: (ours if issubclass(kind, InputError) else theirs)(kind, *of)
 

@@ -1,5 +1,6 @@
 """A script trains the library's model or refuses it: before anything is started and, by a small one, as it starts."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import pp
 import pytest
 import shared
 import ulysses
+from by_hand_settings import ByHandSettings
 from dimension_settings import DimensionSettings
 from transformers import AutoConfig
 
@@ -46,6 +48,11 @@ FOREIGN: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"model_type": "deepseek_v3"},
     "groups of experts by another name": {"model_type": "bailing_hybrid", "num_hidden_layers": 2} | FULL,
     "stablelm": {"model_type": "stablelm"},
+    "gemma3 without windows": {"model_type": "gemma3_text"} | FULL | {"num_hidden_layers": 2},
+    "mixtral with its router's loss": {"model_type": "mixtral", "output_router_logits": True},
+    "granitemoehybrid": {"model_type": "granitemoehybrid"},
+    "jetmoe": {"model_type": "jetmoe"},
+    "few layers of two kinds": {"model_type": "smollm3", "num_hidden_layers": 2, "no_rope_layers": [1, 0]},
     "minimax": {"model_type": "minimax"},
     "minicpm3": {"model_type": "minicpm3"},
 }
@@ -104,4 +111,13 @@ def test_settings_check_refuses_it_before_a_run_folder_is_made(
     given = ENVIRONMENT | SIZES | {"MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
     start = Start(tmp_path, "", f"{script}.py", processes)
     with pytest.raises(InputError, match=message):
-        DimensionSettings.from_environment(given | own, tmp_path / "none", start).check_start(start)
+        DimensionSettings.from_environment(given | own, tmp_path / "none", start).check_start()
+
+
+@pytest.mark.parametrize(("of", "script"), [(ByHandSettings, "ddp.py"), (DimensionSettings, "pp.py")])
+def test_loss_of_a_router_is_not_left_out_without_a_word(of: type[ByHandSettings], script: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", "output_router_logits": True}))
+    given = ENVIRONMENT | SIZES | {"MODEL_NAME": str(tmp_path), "MAX_LENGTH": "64", "GRAD_ACC": "2"}
+    start = Start(tmp_path, "", script, 2)
+    with pytest.raises(InputError, match="router's own loss"):
+        of.from_environment(given, tmp_path / "none", start).check_start()

@@ -71,7 +71,7 @@ def test_rank_killed_while_it_writes_loses_no_older_checkpoint(ranks: Ranks, run
 
 def test_preempted_training_ends_when_its_checkpoint_is_whole(ranks: Ranks, tmp_path: Path) -> None:
     ranks.train([of(tmp_path, happens="stopped")])
-    assert Control(tmp_path).saved == "8"
+    assert Control(tmp_path).read().saved == "8"
     found = newest(tmp_path / OUTPUT)
     assert found and found.name == "checkpoint-8"
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -44,12 +43,12 @@ def train(ranks: Ranks, shm: Path) -> Train:
     def attempt(run: Path, kill_after_s: float | None = None, world_size: int = 1, **settings: str) -> list[int]:
         plan = training(run, "resilience", **SIZES | settings)
         run.mkdir(parents=True, exist_ok=True)
-        with patch.dict(os.environ, plan["environ"] | {"EXERCISE_DIR": "resilience", "CONFIG": ""}):
-            checkpoint = str(newest(run / plan["environ"]["OUTPUT_DIR"]) or "")
-            begin(run, plan["command"], checkpoint)
-            plan["environ"]["RESUME_FROM"] = checkpoint
-            codes = ranks.ask(trainings=[plan], ranks=world_size, kill_after_s=kill_after_s, shm=str(shm))
-            record_end(run, 1 if any(codes) else 0, "")
+        environ = os.environ | plan["environ"] | {"EXERCISE_DIR": "resilience", "CONFIG": ""}
+        checkpoint = str(newest(run / plan["environ"]["OUTPUT_DIR"]) or "")
+        begin(run, environ, plan["command"], checkpoint)
+        plan["environ"]["RESUME_FROM"] = checkpoint
+        codes = ranks.ask(trainings=[plan], ranks=world_size, kill_after_s=kill_after_s, shm=str(shm))
+        record_end(run, environ, 1 if any(codes) else 0, "")
         return codes
 
     return attempt

@@ -16,8 +16,7 @@ from tests.trainings_on_ranks import SETTINGS, Ranks, training
 from tests.workshop.environment import ENVIRONMENT
 from tests.workshop.kernels.fast_models.small_models import EXAMPLES, TOKENIZER, small
 from workshop.record.errors import InputError
-from workshop.record.exercises import Start
-from workshop.settings.configuration import check_configuration, configuration
+from workshop.settings.configuration import check_configuration, configuration_of
 from workshop.settings.deepspeed_config import operators_of
 from workshop.training.callbacks import WARMUP_STEPS
 
@@ -121,7 +120,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
     settings = LadderSettings.from_environment(ENVIRONMENT | own)
     assert sharding_arguments(settings, gpu=True)["torch_compile"], "accelerate would not call DeepSpeed's compile()"
     assert init_z3.WARMUP < WARMUP_STEPS
-    assert operators_of(configuration(settings).values) == ["dc", "fused_adam"]
+    assert operators_of(configuration_of(settings).values) == ["dc", "fused_adam"]
 
 
 @pytest.mark.parametrize(
@@ -153,10 +152,18 @@ def test_what_cannot_work_is_refused(
     monkeypatch.chdir(REPO / "further/speed-ladder")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
     environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches
+    environment |= {"LAUNCHER": "ladder_torchrun.slurm"}
     with pytest.raises(InputError, match=message):
         settings = LadderSettings.from_environment(environment)
-        check_configuration(settings, Start.of({"LAUNCHER": "ladder_torchrun.slurm"}))
+        check_configuration(settings)
         check_rung(settings)
+
+
+def test_row_beyond_the_rotary_positions_of_the_configuration_is_trained(tmp_path: Path, monkeypatch) -> None:
+    """The planner printed such lines of LoRA, `submit` queued them, and they ended after their start."""
+    monkeypatch.chdir(REPO / "further/speed-ladder")
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "olmo2", "max_position_embeddings": 100}))
+    check_rung(LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "mine", "MODEL_NAME": str(tmp_path)} | SWITCHES))
 
 
 def causal_by_sdpa(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):

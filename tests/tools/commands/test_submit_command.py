@@ -171,6 +171,7 @@ def test_interrupting_ends_what_runs_and_starts_no_other(tmp_path: Path, logs: P
         ("further/by-hand/by_hand.slurm fsdp_configs/full_shard.json", "script 'fsdp_configs/full_shard.json': "),
         ("deepspeed-single-gpu/deepspeed.slurm tests/foreign/configs/d13-fp16-typo.json", "nothing reads 'fp16"),
         ("CP_SIZE=2 further/dimensions/dimensions.slurm tp.py", "CP_SIZE=2: only cp.py reads it"),
+        ("MODEL_NAME=bloom-7b MODEL_INIT=random baseline/baseline.slurm", "did you mean bloom-7b1? expected a folder"),
     ],
 )
 def test_line_that_its_job_would_refuse_is_not_queued(tmp_path: Path, logs: Path, capsys, line: str, told: str) -> None:

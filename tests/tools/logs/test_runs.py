@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.filled_tables import filled_table
-from tests.tools.conftest import age
+from tests.tools.conftest import age, write_run
 from tools.logs.runs import find_runs, read_run
 from tools.logs.sources import read_timers
 from workshop.record.exercises import REPO
@@ -36,6 +36,13 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
     assert found["bad"].state == "unreadable"
     assert problem in found["bad"].problem and "bad/run.json" in found["bad"].problem
     assert len(find_runs(logs, experiment="baseline")) == 2
+
+
+def test_folder_with_a_dot_is_left_out_unless_it_is_named(make_run, logs):
+    run = make_run("r1")
+    trial = write_run(logs / ".choose", "r2")
+    assert [one.folder for one in find_runs(logs)] == [run]
+    assert [one.folder for one in find_runs(logs / ".choose")] == [trial]
 
 
 def test_reference_runs_of_other_machines_are_not_mixed_with_one_s_own(make_run, logs):

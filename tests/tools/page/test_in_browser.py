@@ -13,7 +13,7 @@ def test_planted_scripts_do_not_run_and_are_shown_as_text(look, made):
     for name in (f"runs/{failed}.html", "index.html", f"runs/{completed}.html"):
         page = look(name)
         if name == "index.html":
-            page.select_option("#f-configuration", PLANTED)
+            page.fill("#words", PLANTED_NAME)
         assert page.evaluate("window.planted") is None
         assert page.locator("img").count() == 0
         assert page.evaluate("[...document.scripts].filter(one => !one.src).length") == 0
@@ -42,13 +42,12 @@ def test_page_is_accessible_in_light_and_dark_and_nothing_leaves_the_screen_of_a
 
 def test_list_shows_few_runs_at_first_and_those_with_every_word_of_the_filter(look):
     page = look("index.html")
-    page.select_option("#f-kind", "")
     rows = page.locator("#runs tbody tr:visible")
     every = rows.count()
     page.evaluate("most = 10; filter()")  # a page of 100 runs takes long to make
     assert rows.count() == 10 and f"{every - 10} more match" in page.inner_text("#count")
     page.click("#more")
     assert rows.count() == every and page.locator("#more").is_hidden()
-    page.fill("#f-text", "h200x4 full_shard completed")
+    page.fill("#words", "h200x4 full_shard completed")
     found = rows.all_inner_texts()
     assert found and all(word in text for text in found for word in ("h200x4", "full_shard", "completed"))

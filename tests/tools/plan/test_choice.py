@@ -51,17 +51,22 @@ def test_form_is_compared_with_the_planner_and_the_runs_it_names(
     form.write_text(text.replace("Card: ?", "Card: 6"))
     assert main(["check", str(form), "--logs", str(logs)]) == 1
     printed = capsys.readouterr().out
+    assert "Table 29: compared with `python -m tools plan model bloom-1b7 --gpus 2" in printed
     assert "Table 29, A, Tokens/s/GPU: found 1: too small" in printed
     assert "Table 30, B, States (MiB): found 8,533: too large" in printed
     assert "10 cells: 5 right, 2 wrong, 3 not filled in" in printed
-    assert "prediction A, States: 8,533; measured 8,533.00: right" in printed
-    assert "prediction A, Step time: 900; measured 500.0: within a factor of two" in printed
-    assert "prediction B, States: 8,533; measured 2,133.00: off" in printed and "its run was" not in printed
+    assert "prediction A, States: 8,533\n  Table 30, A, States (MiB): 8,533.00: right\n" in printed
+    assert "prediction A, Step time: 900\n  Table 30, A, Step time (ms): 500.0: within a factor of two\n" in printed
+    assert "prediction B, States: 8,533\n  Table 30, B, States (MiB): first read it\n" in printed
+    assert "its run was" not in printed
+    form.write_text(text.replace("Card: ?", "Card: 6").replace("| ddp", "| DDP"))
+    assert main(["check", str(form), "--logs", str(logs), "--show"]) == 1
+    assert "  Table 30, B, States (MiB): 2,133.00: off\n" in capsys.readouterr().out
     form.write_text(text.replace("Card: ?", "Card: 6").replace("20261129-090500-p1", "20261129-090000-p1"))
     main(["check", str(form), "--logs", str(logs)])
     assert "B is full_shard, but its run was ddp\n" in capsys.readouterr().out
 
-    for changed, error in (("Card: 9", "no card"), ("Card: 1", "strategy 'ddp'")):
+    for changed, error in (("Card: 9", "no card"), ("Card: 1", "my_results_choose.md:9: strategy 'ddp'")):
         form.write_text(text.replace("Card: ?", changed))
         assert main(["check", str(form), "--logs", str(logs)]) == 2
         assert error in capsys.readouterr().err

@@ -87,11 +87,11 @@ def test_drifted_figure_is_named_and_mended(root: Path, capsys, right: str, drif
         ("#one-host", "#no-host", "README.md:9: RESULTS.md has no heading #no-host"),
         ("RESULTS.md#a-part", "RESULTZ.md#a-part", "RESULTZ.md: No such file"),
         ("78<!--time-->", "78<!--tim-->", "README.md:3: 78<!--tim-->: not defined"),
-        ("ratio ddp full", "ratio ddp fool", "README.md:10: .* NAME: ratio or difference or .* of two names above it"),
+        ("ratio ddp full", "ratio ddp fool", "README.md:10: .* NAME: ratio or difference or .* of two names above"),
         ("ratio ddp full", "sum ddp full", "README.md:10: .* expected NAME: FILE#SECTION TABLE"),
         ("DDP; FULL_SHARD", "DDP", "README.md:9: .* expected as many names as rows or columns"),
-        ("1,046<", "many<", "README.md:3: <!--ddp-->: no figure before it"),
-        ("1,046<", "OOM<", "README.md:3: 'OOM' quotes 1,046.2, but is no number"),
+        ("1,046<", "many<", "README.md:3: <!--ddp-->: no number, expected 1,046.2"),
+        ("1,046<", "OOM<", "README.md:3: OOM<!--ddp-->: no number, expected 1,046.2"),
     ],
 )
 def test_figure_from_nowhere_is_an_error(root: Path, capsys, before: str, after: str, complaint: str) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.workshop.environment import LAUNCHED
 from workshop.job import outcome
 from workshop.job.outcome import begin, kernel_oom_kills
 from workshop.record.run_record import add_to_summary, read_summary, update_run_record
@@ -39,14 +40,14 @@ def test_how_a_run_ended_is_told_apart_by_evidence(
     tmp_path: Path, exit_code: int, signal: str, output: str, oom_kills: int, state: str, reason: str
 ) -> None:
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
-    found = outcome.outcome(tmp_path, exit_code, signal, oom_kills=oom_kills)
+    found = outcome.outcome(tmp_path, {}, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)
 
 
-def test_resumed_run_keeps_the_scores_of_its_steps_and_no_other_figure(tmp_path: Path, launched: None) -> None:
+def test_resumed_run_keeps_the_scores_of_its_steps_and_no_other_figure(tmp_path: Path) -> None:
     update_run_record(tmp_path, start_time="2026-11-22T10:00:00+00:00", state="failed")
     add_to_summary(tmp_path, {"train_loss": 0.5, "f1_before": 0.1, "exact_match_by_step": {"16": 4.0}})
-    begin(tmp_path, ["python", "train.py"], "out/checkpoint-20")
+    begin(tmp_path, LAUNCHED, ["python", "train.py"], "out/checkpoint-20")
     assert read_summary(tmp_path) == {"f1_before": 0.1, "exact_match_by_step": {"16": 4.0}}
 
 

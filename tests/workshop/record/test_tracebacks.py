@@ -52,12 +52,18 @@ OUTPUTS = {
     "caused": ([*TRACEBACK, "httpcore.ReadTimeout: 1", "", CAUSED, "", *TRACEBACK, "httpx.ReadTimeout: 2"],
                "httpcore.ReadTimeout: 1; httpx.ReadTimeout: 2"),
     "handled": (of_rank(1, *TRACEBACK, "KeyError: 3", "", HANDLED, "", *TRACEBACK, "zmq.error.Again: x"), ""),
+    "told to end": ([*TRACEBACK, "KeyError: 3", "", HANDLED, "", *TRACEBACK, INTERRUPTED],
+                    "KeyError: 3; KeyboardInterrupt"),
+    "spawned": ([*TRACEBACK, "torch.ProcessRaisedException: ", "", "-- Process 1 terminated with the following error:",
+                 *TRACEBACK, "zmq.Again: x"], "torch.ProcessRaisedException:; zmq.Again: x"),
     "ignored": (["Exception ignored in: <function f at 0x7f>", *TRACEBACK, "zmq.error.Again: x", DEEPSPEED], DEEPSPEED),
     "logger's": (["--- Logging error ---", *TRACEBACK, "TypeError: %s", *TRACEBACK, "queue.Empty"], "queue.Empty"),
     "logged": (["2026-03-02 10:00:00,000 - root - ERROR - no upload", *TRACEBACK, "ValueError: x", "{'loss': 0.5}",
                 *TRACEBACK, "socket.timeout: timed out"], ""),
     "thread": (["Exception in thread Thread-3:", *TRACEBACK, "ValueError: x", *TRACEBACK, "StopIteration"], ""),
     "interrupted": ([*TRACEBACK, INTERRUPTED, DEEPSPEED], DEEPSPEED),
+    "warning raised": (["Exception ignored in: <function f at 0x7f>", *TRACEBACK, "ResourceWarning: x", *TRACEBACK,
+                        "DeprecationWarning: y"], "DeprecationWarning: y"),
     "not started": (["slurmstepd: error: container_p_join: open failed for /x: No such file", DEEPSPEED], DEEPSPEED),
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 
 from tests.workshop.environment import ENVIRONMENT
 from workshop.record.errors import InputError
-from workshop.settings.configuration import configuration
+from workshop.settings.configuration import configuration_of
 from workshop.settings.settings import Settings
 from workshop.training.deepspeed import ask_cuda_for_free_memory, deepspeed_config
 
@@ -30,11 +30,11 @@ def changed(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-def test_K7_auto_batch_is_batch_times_accumulation_times_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert deepspeed_config(settings(changed(tmp_path, train_batch_size=32)))["train_batch_size"] == 32
+def test_K7_auto_batch_is_batch_times_accumulation_times_gpus(tmp_path: Path) -> None:
+    two = {"WORLD_SIZE": "2"}
+    assert deepspeed_config(settings(changed(tmp_path, train_batch_size=32), **two))["train_batch_size"] == 32
     with pytest.raises(InputError, match="train_batch_size is 16, but BATCH_SIZE x GRAD_ACC x GPUs is 32"):
-        deepspeed_config(settings(changed(tmp_path, train_batch_size=16)))
+        deepspeed_config(settings(changed(tmp_path, train_batch_size=16), **two))
 
 
 @pytest.mark.parametrize("gpus", ["MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "GPU-8932f937,GPU-45d71c87", "4,5", ""])
@@ -84,5 +84,5 @@ def test_stage_0_in_fp16_learns_as_stage_1(tmp_path: Path) -> None:
     stage_0, stage_1 = (float(line.split()[1]) for line in job.stdout.splitlines() if line.startswith("loss "))
     assert stage_0 < 1.2 * stage_1, job.stderr[-2000:]
     other = changed(tmp_path, zero_optimization={"stage": 0})
-    assert "expected fp16.loss_scale 1" in configuration(settings(other, FP16="true")).notes[-1]
-    assert not configuration(settings(CONFIGS / "zero0.json", FP16="true")).notes
+    assert "expected fp16.loss_scale 1" in configuration_of(settings(other, FP16="true")).notes[-1]
+    assert not configuration_of(settings(CONFIGS / "zero0.json", FP16="true")).notes

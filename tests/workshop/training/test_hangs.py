@@ -13,8 +13,10 @@ import torch
 import torch.distributed as dist
 from transformers import Trainer, TrainingArguments
 
+from tests.workshop.environment import LAUNCHED
 from workshop.job.outcome import begin, hang_of, record_end
 from workshop.record import checkpoints
+from workshop.record.exercises import Start
 from workshop.record.run_record import read_run_record, update_run_record
 from workshop.training import hangs
 from workshop.training.hangs import SLOW_S, START_S
@@ -105,16 +107,16 @@ GPU_ERROR = "[rank1]: RuntimeError: CUDA error: uncorrectable ECC error encounte
     ],
 )
 def test_hang_is_the_cause_although_its_rank_died_of_a_signal_but_not_of_a_gpu_s_error(
-    printed: str, cause: str, reason: str, tmp_path: Path, launched: None
+    printed: str, cause: str, reason: str, tmp_path: Path
 ) -> None:
     update_run_record(tmp_path, state="running", start_time="2026-11-24T06:00:00+00:00")
     (tmp_path / "stacks").mkdir()
     (tmp_path / "stacks/rank-0.txt").write_text("Timeout (0:30:00)!\nThread 0x00")
     (tmp_path / "train.out").write_text(f"{{'loss': 1.0}}\n{printed}\n")
-    record_end(tmp_path, 1, "", by_itself=True)
+    record_end(tmp_path, LAUNCHED, 1, "", by_itself=True)
     found = read_run_record(tmp_path)
     assert (found["state"], found["cause"], found["reason"]) == ("failed", cause, reason)
-    begin(tmp_path, ["python", "train.py"])
+    begin(tmp_path, LAUNCHED, ["python", "train.py"])
     assert hang_of(tmp_path) == "", "the next attempt would be a hang, too"
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 
@@ -157,7 +159,7 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
 
     monkeypatch.setattr(checkpoints, "finish", finish)
     update_run_record(tmp_path, model={"trained_parameters": 1})
-    settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S)
+    settings = SimpleNamespace(run_dir=tmp_path, output_path=tmp_path / "out", hang_timeout_s=LONG_S, start=Start())
     vars(settings).update(resumes_own_run=False, save="steps", save_steps=1, save_limit=1)
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
@@ -188,7 +190,7 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
 
 
 def test_0_watches_nothing(tmp_path: Path) -> None:
-    hangs.watch(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0)).on_train_begin()
+    hangs.watch(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0, start=Start())).on_train_begin()
     hangs.progress()
     assert not [*tmp_path.iterdir()]
 
@@ -211,7 +213,6 @@ def wait_for_the_other() -> None:
 
 
 def save_then_end(watch: hangs.HangWatch) -> None:
-    os.environ["SLURM_JOB_ID"] = "1"
     update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
     writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
     writer.on_train_begin(None, state, None)
@@ -222,10 +223,10 @@ def save_then_end(watch: hangs.HangWatch) -> None:
 
 
 def rank_of_two(rank: int, kind: str, run: Path) -> None:
-    os.environ["RANK"] = str(rank)
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
     limit_s = 60 if kind == "two_meanings" else LIMIT_S  # it is over as soon as it is done
     settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, resumes_own_run=False)
+    settings.start = Start(rank=rank, job="1" if kind == "two_meanings" else "")
     if kind == "loading":
         hangs.START_S = 0
         hangs.watch(settings)

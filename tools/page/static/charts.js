@@ -6,29 +6,21 @@ const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#3a9bdc
 
 // Plotly reads a few tags and entities in its texts; texts from logs are shown as they are.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;");
-
 const axis = (label) => ({ title: { text: plain(label), standoff: 8 }, automargin: true, zeroline: false });
-
-const line = (chart) => ({ name, x, y }, number) => ({
-  x,
-  y,
-  name: plain(name || chart.title),
-  mode: x.length > 1 ? "lines" : "markers",
-  line: { width: 1.5, color: COLOURS[number % COLOURS.length] },
-});
 
 for (const element of document.querySelectorAll("[data-chart]")) {
   const chart = runCharts.find((one) => one.key === element.dataset.chart);
+  const mode = ({ x }) => (x.length > 1 ? "lines" : "markers");
+  const lines = chart.lines.map((line) => ({ ...line, name: plain(line.name || chart.title), mode: mode(line) }));
   const layout = {
+    colorway: COLOURS,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: "system-ui, sans-serif", size: 13 },
     margin: { l: 56, r: 12, t: 8, b: 44 },
     xaxis: axis(chart.x_label),
     yaxis: { ...axis(chart.y_label), rangemode: chart.key === "loss" ? "normal" : "tozero" },
     hovermode: "closest",
-    showlegend: chart.lines.length > 1,
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
   };
-  Plotly.react(element, chart.lines.map(line(chart)), layout, { responsive: true, displayModeBar: false });
+  Plotly.react(element, lines, layout, { responsive: true, displayModeBar: false });
 }

@@ -1,26 +1,28 @@
 "use strict";
-// The list of runs: filters and order.
+// The list of runs: those with all words of the filter, and their order.
 
-const byId = (id) => document.getElementById(id);
-const table = byId("runs");
+const table = document.getElementById("runs");
 const body = table.tBodies[0];
 const rows = [...body.rows];
+const [words, count, more] = ["words", "count", "more"].map((id) => document.getElementById(id));
 const FEW = 100; // rows at first: a long list is slow to draw and to read
 let most = FEW;
-const KEYS = ["kind", "exercise", "configuration", "model", "state"];
 
 function filter() {
-  const wanted = KEYS.map((key) => [key, byId(`f-${key}`).value]).filter(([, value]) => value);
-  const words = byId("f-text").value.toLowerCase().split(/\s+/);
+  const wanted = words.value.toLowerCase().split(/\s+/);
   let fitting = 0;
   for (const row of body.rows) {
     const text = row.textContent.toLowerCase();
-    const fits = wanted.every(([key, value]) => row.dataset[key] === value) && words.every((word) => text.includes(word));
-    row.hidden = !fits || ++fitting > most;
+    row.hidden = !wanted.every((word) => text.includes(word)) || ++fitting > most;
   }
   const left = Math.max(0, fitting - most);
-  byId("count").textContent = `Shown: ${fitting - left} of ${rows.length} runs${left ? `; ${left} more match` : ""}.`;
-  byId("more").hidden = !left;
+  count.textContent = `Shown: ${fitting - left} of ${rows.length} runs${left ? `; ${left} more match` : ""}.`;
+  more.hidden = !left;
+}
+
+function show(atMost) {
+  most = atMost;
+  filter();
 }
 
 // Numbers by size, texts by the alphabet, empty cells last.
@@ -34,20 +36,8 @@ function sortBy(column, header) {
   filter();
 }
 
-byId("filters").addEventListener("input", () => {
-  most = FEW;
-  filter();
-});
-byId("more").addEventListener("click", () => {
-  most = rows.length;
-  filter();
-});
-byId("filters").addEventListener("submit", (event) => event.preventDefault());
-byId("filters").addEventListener("reset", (event) => {
-  event.preventDefault();
-  for (const key of [...KEYS, "text"]) byId(`f-${key}`).value = "";
-  filter();
-});
+words.addEventListener("input", () => show(FEW));
+more.addEventListener("click", () => show(rows.length));
 [...table.tHead.rows[0].cells].forEach((header, column) => {
   header.querySelector("button").addEventListener("click", () => sortBy(column, header));
 });

@@ -15,17 +15,18 @@ Rows are padded on the right: no real token comes after padding, so the causal m
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.nn.attention.flex_attention import _DEFAULT_SPARSE_BLOCK_SIZE, BlockMask, flex_attention
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import flex_attention_mask, sdpa_mask
 from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi_tensor, dropout_add
 
+FLEX_BLOCK = 128  # tokens of a block of flex_attention's mask, its default
 Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -84,16 +85,8 @@ def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.
     position = torch.arange(length, device=device)
     alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
     bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
-    return _Sdpa(bias)
-
-
-class _Sdpa:
     # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors among a block's arguments.
-    def __init__(self, bias: torch.Tensor) -> None:
-        self.bias = bias
-
-    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
+    return partial(functional.scaled_dot_product_attention, attn_mask=bias)
 
 
 class Flex:
@@ -119,8 +112,8 @@ class ShortDocuments:
 
     def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         attend = torch.ops.shardlab.documents_attention  # of documents.py, which use_attention imports
-        found, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
-        return found.transpose(1, 2)
+        out, _ = attend(query, key, value, self.bounds, self.slopes, query.shape[-1] ** -0.5)
+        return out.transpose(1, 2)
 
 
 WITH_ALIBI = {"eager": None, "sdpa": sdpa, "flex": Flex, "documents": ShortDocuments}  # None: the library's own
@@ -138,9 +131,9 @@ def bounds(documents: torch.Tensor | None, length: int, device: torch.device) ->
     """
     if documents is None:
         documents = torch.zeros(1, length, dtype=torch.int32, device=device)
-    place = torch.arange(length, device=device)
+    position = torch.arange(length, device=device)
     last = documents != functional.pad(documents[:, 1:], (0, 1), value=-1)
-    ends = (place + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
+    ends = (position + 1).masked_fill(~last, length).flip(1).cummin(dim=1).values.flip(1)
     return torch.stack([starts(documents), ends]).int().unsqueeze(2).contiguous()
 
 
@@ -167,8 +160,8 @@ def _packed_flex(
     """[rows, heads, length, head size] in, keys and values perhaps with fewer heads; [rows, length, heads, ...] out."""
     grouped = query.shape[1] != key.shape[1]
     query, key = query.to(value.dtype), key.to(value.dtype)
-    found = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
-    return found.transpose(1, 2).contiguous(), None
+    out = _flex_kernel(query)(query, key, value, block_mask=attention_mask, scale=scaling, enable_gqa=grouped)
+    return out.transpose(1, 2).contiguous(), None
 
 
 def _packed_documents(
@@ -185,8 +178,8 @@ def _packed_documents(
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **options)
     attend = torch.ops.shardlab.documents_attention
-    found, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
-    return found, None
+    out, _ = attend(query, key, value, attention_mask, None, scaling or query.shape[-1] ** -0.5)
+    return out, None
 
 
 def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.device) -> BlockMask:
@@ -210,7 +203,7 @@ def packed_blocks(documents: torch.Tensor | None, length: int, device: torch.dev
     if documents is None:
         documents = torch.ones(1, length, dtype=torch.int32, device=device)
     documents = documents.int()  # the kernel reads one per pair: half the bytes of the int64 of a batch
-    size = _DEFAULT_SPARSE_BLOCK_SIZE
+    size = FLEX_BLOCK
     rows, blocks = len(documents), -(-length // size)
     beyond, nowhere = torch.iinfo(torch.int32).max - 1, torch.iinfo(torch.int32).max
     rising = documents.masked_fill(documents == 0, beyond)

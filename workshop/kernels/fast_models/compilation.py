@@ -44,7 +44,8 @@ def freeze_heap_after_compiling(model: torch.nn.Module) -> None:
 
     def count(module: torch.nn.Module, inputs: Any) -> None:
         nonlocal forwards
-        forwards += module.training
+        if module.training:
+            forwards += 1
         if forwards == 3:
             gc.collect()
             gc.freeze()

@@ -56,7 +56,7 @@ def _forward(
     query = _rows_of(queries + row * q_row + head * q_head, block * tile, length, q_token, size, tile)
     top = tl.full([tile], -1.0e30, tl.float32)
     total = tl.zeros([tile], tl.float32)
-    found = tl.zeros([tile, size], tl.float32)
+    weighted = tl.zeros([tile, size], tl.float32)
     first = tl.load(bounds + row * bounds_row + block * tile)
     for begin in range(first // tile * tile, block * tile + 1, tile):
         at_k = begin + tl.arange(0, tile)
@@ -69,11 +69,11 @@ def _forward(
         shrink = tl.exp2(top - higher)
         total = total * shrink + tl.sum(weight, 1)
         value = _rows_of(values, begin, length, v_token, size, tile)
-        found = found * shrink[:, None] + _product(weight.to(value.dtype), value)
+        weighted = weighted * shrink[:, None] + _product(weight.to(value.dtype), value)
         top = higher
     inside = at_q < length
-    place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
-    tl.store(outs + place, (found / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
+    offsets = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
+    tl.store(outs + offsets, (weighted / total[:, None]).to(outs.dtype.element_ty), mask=inside[:, None])
     tl.store(log_sums + (row * heads + head) * length + at_q, top + tl.log2(total), mask=inside)
 
 
@@ -109,8 +109,8 @@ def _backward_queries(
         d_weight = _product(d_out, tl.trans(_rows_of(values, begin, length, v_token, size, tile)))
         d_score = weight * (d_weight - delta[:, None])
         d_query += _product(d_score.to(key.dtype), key)
-    place = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
-    tl.store(d_queries + place, (d_query * natural_scale).to(d_queries.dtype.element_ty), mask=inside[:, None])
+    offsets = ((row * length + at_q) * heads + head)[:, None] * size + tl.arange(0, size)[None, :]
+    tl.store(d_queries + offsets, (d_query * natural_scale).to(d_queries.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
@@ -145,10 +145,10 @@ def _backward_keys(
             d_score = weight * (d_weight - delta[:, None])
             d_key += _product(tl.trans(d_score.to(query.dtype)), query)
     key_heads = heads // group
-    place = ((row * length + at_k) * key_heads + key_head)[:, None] * size + tl.arange(0, size)[None, :]
+    offsets = ((row * length + at_k) * key_heads + key_head)[:, None] * size + tl.arange(0, size)[None, :]
     inside = (at_k < length)[:, None]
-    tl.store(d_keys + place, (d_key * natural_scale).to(d_keys.dtype.element_ty), mask=inside)
-    tl.store(d_values + place, d_value.to(d_values.dtype.element_ty), mask=inside)
+    tl.store(d_keys + offsets, (d_key * natural_scale).to(d_keys.dtype.element_ty), mask=inside)
+    tl.store(d_values + offsets, d_value.to(d_values.dtype.element_ty), mask=inside)
 
 
 @torch.library.custom_op("shardlab::documents_attention", mutates_args=())
@@ -249,8 +249,8 @@ def _save(ctx, inputs, output):
 
 def _gradients(ctx, d_out, _):
     query, key, value, bounds, slopes, out, log_sum = ctx.saved_tensors
-    found = _backward(d_out, query, key, value, out, log_sum, bounds, slopes, ctx.scale)
-    return *(of.transpose(1, 2) for of in found), None, None, None
+    gradients = _backward(d_out, query, key, value, out, log_sum, bounds, slopes, ctx.scale)
+    return *(of.transpose(1, 2) for of in gradients), None, None, None
 
 
 attend.register_autograd(_gradients, setup_context=_save)

@@ -4,7 +4,7 @@ The small model has the same kinds of layers, attention and head. Windows and li
 rows as the real ones are to MAX_LENGTH.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from copy import deepcopy
 from typing import Any
 
@@ -24,11 +24,13 @@ SIZES = {
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "query_pre_attn_scalar": 16},
     **{"num_local_experts": 4, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     **{"mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 16},
+    **{"mamba_expand": 1, "rotary_dim": 8},
     **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
-# Where the configuration has them: groups of the four experts, and caps. A small model's scores and logits stay far
-# below the usual ones: a kernel that leaves caps out would go unnoticed.
+# Where the configuration has them: groups of the four experts, caps, and the router's loss. A small model's scores and
+# logits stay far below the usual ones: a kernel that leaves caps out would go unnoticed, as would a loss of 0.001.
 IF_SET = {"n_group": 2, "topk_group": 1, "attn_logit_softcapping": 0.1, "final_logit_softcapping": 0.1}
+IF_SET |= {"router_aux_loss_coef": 1.0}
 LIMITS = ("sliding_window", "max_position_embeddings", "original_max_position_embeddings", "attention_chunk_size")
 
 
@@ -54,8 +56,10 @@ def difference(config: Any, max_length: int, change: Change, device: str = "") -
     except Exception as error:  # whatever the model raises, it cannot be trained so
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     shares = [((mine - right).norm() / right.norm()).item() for mine, right in zip(ours, theirs, strict=True)]
-    found = zip(("losses", "gradients"), shares, strict=True)
-    return ", ".join(f"{what} of a small one differ by {share:.1%}" for what, share in found if not share < TOLERANCE)
+    compared = zip(("losses", "gradients"), shares, strict=True)
+    return ", ".join(
+        f"{what} of a small one differ by {share:.1%}" for what, share in compared if not share < TOLERANCE
+    )
 
 
 def packed_with(attention: str, loss: str) -> Change:
@@ -72,25 +76,26 @@ def packed_with(attention: str, loss: str) -> Change:
 
 def _small(config: Any, max_length: int) -> Any:
     """Return the configuration of a small model of the same kind."""
-    values = config.to_dict()
-    changes = {name: value for name, value in SIZES.items() if hasattr(config, name)}
-    if getattr(config, "num_key_value_heads", None) == config.num_attention_heads:
+    values, own = config.to_dict(), config.attribute_map
+    given = {name: values[own.get(name, name)] for name in (*SIZES, *IF_SET) if own.get(name, name) in values}
+    changes = {name: size for name, size in SIZES.items() if name in given}
+    changes |= {name: small for name, small in IF_SET.items() if given.get(name)}
+    if "num_key_value_heads" in given and given["num_key_value_heads"] == given["num_attention_heads"]:
         changes["num_key_value_heads"] = changes["num_attention_heads"]
-    changes |= {name: small for name, small in IF_SET.items() if getattr(config, name, None)}
     if "qk_rope_head_dim" in values:  # latent attention, which computes head_dim from it
         for sizes in (changes, values):
             sizes.pop("head_dim", None)
     for name, each in values.items():  # of the layers: the small one has each kind
-        if isinstance(each, list) and len(each) == config.num_hidden_layers and isinstance(each[0], str):
+        if isinstance(each, list) and len(each) == config.num_hidden_layers and isinstance(each[0], Hashable):
             kinds = list(dict.fromkeys(each))
             changes[name] = [kinds[layer % len(kinds)] for layer in range(changes["num_hidden_layers"])]
-    own = {config.attribute_map.get(name, name): value for name, value in changes.items()}
-    return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | own)
+    changes = {own.get(name, name): value for name, value in changes.items()}
+    return AutoConfig.for_model(values.pop("model_type"), **_scaled(values, ROW / max_length) | changes)
 
 
 def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
     """Return the values with each of LIMITS times `share`, and rotation factors for the small heads."""
-    found = {}
+    scaled = {}
     for name, value in values.items():
         if isinstance(value, dict):
             value = _scaled(value, share)
@@ -98,8 +103,8 @@ def _scaled(values: dict[str, Any], share: float) -> dict[str, Any]:
             value = max(1, round(value * share))
         elif name in ("short_factor", "long_factor"):
             value = value[: int(SIZES["head_dim"] * values.get("partial_rotary_factor", 1)) // 2]
-        found[name] = value
-    return found
+        scaled[name] = value
+    return scaled
 
 
 def _alone(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
@@ -117,5 +122,5 @@ def as_batch(rows: list[Encoded], device: torch.device) -> dict[str, torch.Tenso
 def _results(model: PreTrainedModel, loss: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the loss and the gradients of all weights."""
     loss.backward()
-    found = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-    return loss.detach(), parameters_to_vector(found)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+    return loss.detach(), parameters_to_vector(gradients)

@@ -16,6 +16,7 @@ from workshop.data.encoding import IGNORE
 from workshop.kernels.fast_models import attention as kernels
 from workshop.kernels.fast_models.loss import LossHead, product_type
 from workshop.kernels.fast_models.packing import next_targets
+from workshop.private_names import own_parameter
 from workshop.settings.attention import GPU_KERNELS
 
 # Tested; of other decoders exactness.py tests whether the forward pass is their own function.
@@ -138,13 +139,13 @@ class PackedDecoder(Packed):
     def _hidden(self, input_ids: torch.Tensor, documents: torch.Tensor | None) -> torch.Tensor:
         """Last hidden states, [rows, length, hidden size]."""
         mask = self.mask(documents, input_ids.shape[1], input_ids.device) if self.mask else None
-        found = self.base_model(
+        output = self.base_model(
             inputs_embeds=self.get_input_embeddings()(input_ids),
             attention_mask=mask,
             position_ids=None if documents is None else kernels.position_ids(documents),
             use_cache=False,
         )
-        return found.last_hidden_state
+        return output.last_hidden_state
 
 
 @cache
@@ -155,6 +156,6 @@ def _narrow_experts(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
     def narrow(name: str) -> property:
         # FSDP2 reads weights on the meta device, for which autocast answers no question.
-        return property(lambda of: own if (own := of._parameters[name]).is_meta else own.to(product_type(own)))
+        return property(lambda of: own if (own := own_parameter(of, name)).is_meta else own.to(product_type(own)))
 
     return type(kind.__name__, (kind,), {name: narrow(name) for name in ("gate_up_proj", "down_proj")})

@@ -26,9 +26,9 @@ def pack(examples: Sequence[Encoded], length: int) -> list[Encoded]:
     space: list[tuple[int, int]] = []  # (free tokens, row), sorted; full rows are left out
     for example in sorted(examples, key=lambda example: len(example["input_ids"]), reverse=True):
         size = len(example["input_ids"])
-        place = bisect_left(space, (size, 0))
-        if place < len(space):
-            free, row = space.pop(place)
+        tightest = bisect_left(space, (size, 0))
+        if tightest < len(space):
+            free, row = space.pop(tightest)
         else:
             free, row = length, len(rows)
             rows.append([])

@@ -24,7 +24,7 @@ from tests.workshop.kernels.fast_models.small_models import (
     small,
 )
 from workshop.kernels.fast_models import compile_blocks, difference, pack, packed_with, use_float8
-from workshop.measure.model_facts import idle_parameters
+from workshop.measure.run_facts import idle_parameters
 from workshop.training.models import blocks_of
 
 TOP = {"attention": "sdpa", "loss": "chunked", "chunk": 37}
