@@ -85,13 +85,13 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
         return flops / gpu.flops_per_s(precision) * workload.filled
 
     products = "matrix product", "unaligned product", "expert product", "fp32 product"
-    others = "other", "dequantize"
     found = {
         "unaligned_products": seconds(count("flops", "unaligned product"), "fp32"),
         "expert_products": seconds(count("flops", "expert product"), precision),
         "fp32_products": seconds(count("flops", "fp32 product"), "fp32"),
         "attention": seconds(count("flops", "attention"), precision) * workload.attention_share,
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
+        "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
         "packed": accumulation * bool(shape.get("packing")),
     }
     products_s, alone = seconds(count("flops", "matrix product"), precision), ("blocks", "outside")
@@ -105,8 +105,8 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
             found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
     kind = "fp32_products" if precision == "fp32" else "half_products"
     found[kind] = found.get(kind, 0) + products_s
-    found["other_bytes"] = count("bytes", *others, places=alone) / bandwidth
-    found["launches"] = count("launches", *products, "attention", *others, places=alone)
+    found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
+    found["launches"] = count("launches", *products, "attention", "other", "dequantize", places=alone)
     return found | ({"launches": accumulation, "compiled_blocks": 0, "packed": 0} if workload.cuda_graph else {})
 
 
