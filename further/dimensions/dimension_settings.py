@@ -1,9 +1,7 @@
 """The settings of the five scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Self
 
 from by_hand_settings import ByHandSettings
@@ -35,7 +33,6 @@ class DimensionSettings(ByHandSettings):
     """The settings of by-hand, and the sizes of the dimensions; a size of 0 takes all ranks."""
 
     model_name: str = setting(Format(_model_name), MODEL_NAME)
-    dimension: str = setting(choice(*SETTINGS_OF), "tp")  # the script that runs
     tp_size: int = setting(count, 0)  # ranks that share each layer's matrices
     sequence_parallel: bool = setting(boolean, False)  # they also share the positions between the matrices
     cp_size: int = setting(count, 0)  # ranks that share each row's positions
@@ -53,17 +50,12 @@ class DimensionSettings(ByHandSettings):
         """The settings of one of the scripts, from its process's environment."""
         return cls.from_environment(start=replace(Start.of(os.environ), script=f"{dimension}.py"))
 
-    @classmethod
-    def from_environment(
-        cls, environ: Mapping[str, str] = os.environ, env_file: Path = Path("env_vars.sh"), start: Start | None = None
-    ) -> Self:
-        script = (start or Start.of(environ)).script
-        if script.removesuffix(".py") not in SETTINGS_OF:
-            raise InputError(f"script '{script}': expected {', '.join(f'{name}.py' for name in SETTINGS_OF)}")
-        return super().from_environment({**environ, "DIMENSION": script.removesuffix(".py")}, env_file, start)
+    @property
+    def dimension(self) -> str:
+        """The script that runs, without its ending."""
+        return self.start.script.removesuffix(".py")
 
-    def check(self) -> None:
-        super().check()
+    def check_start(self) -> None:
         for dimension, names in SETTINGS_OF.items():
             for name in names:
                 if dimension != self.dimension and (value := getattr(self, name)) != getattr(type(self), name):
@@ -71,8 +63,6 @@ class DimensionSettings(ByHandSettings):
                         f"{name.upper()}={value}: only {dimension}.py reads it; "
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
-
-    def check_start(self) -> None:
         _, size = self.layout(self.start.processes)
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.

@@ -166,7 +166,7 @@ def test_launcher_longer_than_the_partition_is_named_and_starts_with_a_shorter_l
         assert slurm.show(waiting)["Reason"] == "PartitionTimeLimit"
         slurm.cancel(waiting)
         found = doctor.time_limit(slurm.env)
-        assert found.status == "warning" and "baseline/baseline.slurm (60 min)" in found.text
+        assert found.status == "warning" and re.search(r"baseline/baseline.slurm \(60 min, planned \d+\)", found.text)
         assert "baseline.slurm" not in doctor.time_limit(slurm.env | {"SBATCH_TIMELIMIT": "20"}).text
     finally:
         slurm.run("scontrol", "update", f"PartitionName={partition}", "MaxTime=UNLIMITED")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tools.commands.fill import none_about
 from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
-from tools.commands.runs import text_table
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
@@ -31,7 +30,7 @@ from tools.tables.forms import (
     read_cell,
     typed_predictions,
 )
-from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in
+from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in, text_table
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
@@ -68,12 +67,12 @@ def _print_file(file: Path, runs: list[Run], arguments: argparse.Namespace) -> i
         if told := [*compared, *filled.notes]:
             print(f"Table {filled.table.number}: " + "\n  ".join(told))
     for table in checked:
-        if table.cells and all(cell.verdict == BLANK for cell in table.cells):
+        if table.cells and all(judged.verdict == BLANK for judged in table.cells):
             print(f"{file}:{table.cells[0].line}: Table {table.copy.number}: not filled in")
             continue
-        for cell in [cell for cell in table.cells if cell.text]:
-            expected = f", expected {cell.expected}" if show and cell.verdict != BLANK else ""
-            print(f"{file}:{cell.line}: Table {cell.table}, {cell.row}, {cell.column}: {cell.text}{expected}")
+        for judged in [judged for judged in table.cells if judged.text]:
+            expected = f", expected {judged.expected}" if show and judged.verdict != BLANK else ""
+            print(f"{file}:{judged.line}: {judged.place}: {judged.text}{expected}")
     for line in _about_predictions(checked, text, runs, show):
         print(line)
     count = counts(checked)
@@ -102,15 +101,14 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
         count = counts(checked)
         numbers = " ".join(table.copy.number for table in checked)
         rows.append([str(file), numbers, *(str(count[verdict]) for verdict in VERDICTS), ""])
-        cells = (cell for table in checked for cell in table.cells if cell.verdict == WRONG)
-        missed.update((cell.table, cell.row, cell.column) for cell in cells)
+        missed.update(judged.place for table in checked for judged in table.cells if judged.verdict == WRONG)
         failed = failed or _is_wrong(count)
     if arguments.format == "csv":
         print_csv(rows)
     else:
         print(text_table([[one_line(cell) for cell in row] for row in rows]))
-        for (table, row, column), people in missed.most_common(_MISSED):
-            print(f"wrong in {counted(people, 'file')}: Table {table}, {row}, {column}")
+        for place, people in missed.most_common(_MISSED):
+            print(f"wrong in {counted(people, 'file')}: {place}")
     return int(failed)
 
 
@@ -174,8 +172,7 @@ def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show:
     definitions = table_definitions(TINY_LINE in text) if missing else {}
     tables |= {number: fill(definitions[number], runs) for number in missing}
     cells = {(number, *place): cell for number, table in tables.items() for place, cell in table.cells.items()}
-    judged = [one for table in checked for one in table.cells]
-    unread = {(one.table, one.row, one.column) for one in judged if one.verdict != RIGHT and not show}
+    unread = {judged.cell for table in checked for judged in table.cells if judged.verdict != RIGHT and not show}
     yield from prediction_lines(found, cells, unread)
 
 
@@ -231,8 +228,8 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
             asked = mark == BY_HAND or not marked
             # Asked for is a figure, or how a run ended; not that there is no log or no run.
             if cell and (typed or (asked and not _is_missing(cell))):
-                place = copy.number, line, label, column
-                judged.append(Judgement(*place, *judge(typed, cell, tolerance, runs), cell.text))
+                place = copy.number, label, column
+                judged.append(Judgement(place, line, *judge(typed, cell, tolerance, runs), cell.text))
     return judged
 
 

@@ -9,7 +9,9 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from math import inf
 from pathlib import Path
@@ -17,7 +19,11 @@ from typing import NamedTuple
 
 from tools.commands.options import above_0
 from tools.logs.runs import default_logs
+from tools.plan.gpus import DEFAULT, GPUS, at_hand
+from tools.plan.submitted_lines import prediction_of
+from tools.submit.slurm import minutes
 from tools.submit.submissions import Submission, exercise_files, read_list
+from workshop.record.errors import InputError
 from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
@@ -42,11 +48,12 @@ def main(arguments: argparse.Namespace) -> int:
         "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
         "network": network(environment),
     }
-    for name, one in findings.items():
-        print(one_line(f"{one.status:8} {name:11} {one.text}" + (f"  fix: {one.fix}" if one.fix else "")))
-    errors, warnings = (sum(one.status == status for one in findings.values()) for status in ("error", "warning"))
-    print(f"{counted(len(findings), 'check')}: {counted(errors, 'error')}, {counted(warnings, 'warning')}")
-    return int(errors > 0)
+    for name, (status, text, fix) in findings.items():
+        print(one_line(f"{status:8} {name:11} {text}" + (f"  fix: {fix}" if fix else "")))
+    count = Counter(finding.status for finding in findings.values())
+    errors, warnings = counted(count["error"], "error"), counted(count["warning"], "warning")
+    print(f"{counted(len(findings), 'check')}: {errors}, {warnings}")
+    return int(count["error"] > 0)
 
 
 class Finding(NamedTuple):
@@ -131,12 +138,19 @@ def time_limit(environment: Environment) -> Finding:
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
     limit_min = min(map(minutes, limits), default=inf)
-    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
-    asked = dict(asked_minutes(line, environment) for line in lines)
-    longer = [f"{name} ({asked_min:.0f} min)" for name, asked_min in asked.items() if asked_min > limit_min]
+    gpu, longer = GPUS[at_hand() or DEFAULT], {}
+    for line in [line for file in exercise_files([]) for line in read_list(file, {})]:
+        name, asked_min = asked_minutes(line, environment)
+        if asked_min > limit_min:
+            planned_min = longer.get(name, (0, 0))[1]
+            with suppress(InputError):  # not for this GPU
+                planned_min = max(planned_min, prediction.limit_min if (prediction := prediction_of(line, gpu)) else 0)
+            longer[name] = asked_min, planned_min
     if not longer:
         return Finding("ok", "no launcher or line asks for more than the partition allows")
-    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(longer)}"
+    names = [f"{name} ({asked:.0f} min, planned {planned or '-'})" for name, (asked, planned) in longer.items()]
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
+    text += f"; planned for {gpu.driver_name}"
     return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
 
 
@@ -147,15 +161,6 @@ def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float
     header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
     limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
     return f"{line.exercise.name}/{line.launcher}", minutes(limit)
-
-
-def minutes(text: str) -> float:
-    """SLURM's durations, such as 30, 30:00, 1:00:00 and 1-00:00:00; infinite for a word."""
-    if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
-        return inf
-    days, first, second, third = (int(part or 0) for part in found.groups())
-    in_hours = found[1] or found[4]  # days-hours:minutes:seconds
-    return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
 
 
 def space(logs: Path, needed_gib: float) -> Finding:

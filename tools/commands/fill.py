@@ -1,7 +1,6 @@
 """Fill the blank tables of an exercise's README from its runs and print them."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, no_runs, print_csv, same_runs, several
@@ -9,7 +8,7 @@ from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.tables import forms, markdown
 from tools.tables.comparisons import FIGURES
-from tools.tables.fill import FilledTable, fill, left_out_lines, sources
+from tools.tables.fill import fill, left_out_lines, sources
 from tools.tables.markdown import Grid
 from tools.tables.table import blank_cells, blank_tables, exercise_folder, form_tables
 
@@ -70,7 +69,9 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
         nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
         raise none_about(wanted, runs, logs, nothing, command)
     if arguments.format == "csv":
-        print_csv(_csv_rows(filled))
+        cells = [(table.table.number, *place, cell) for table in filled for place, cell in table.cells.items()]
+        rows = [(*key, cell.value, cell.figure.unit, cell.text) for *key, cell in cells]
+        print_csv([("table", "row", "column", "value", "unit", "text"), *rows])  # unrounded; text: why there is none
         return
     if arguments.tiny:
         print(f"{markdown.TINY_LINE}\n")
@@ -78,9 +79,14 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
         print("\n\n".join([*(table.markdown() for table in filled_in), sources(filled_in, most=1)]))
         return
     print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
-    hints = [f"- in no table: {line[2:]}" for line in left_out_lines(wanted, runs, command)]
-    hints += [f"- left out: {run.problem}" for run in runs if run.problem]
-    _print_hints(filled, hints)
+    about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
+    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]  # each once
+    if without := [table.table.number for table in filled if not table.runs]:
+        notes.append(f"- Table {', '.join(without)}: no run yet")
+    notes += [f"- in no table: {line}" for line in left_out_lines(wanted, runs, command)]
+    notes += [f"- left out: {run.problem}" for run in runs if run.problem]
+    if notes:
+        print("\n".join(["\nNotes:", *notes]))
     print("\nnext: write your own figures into a copy of the tables, and compare:")
     own = Path(f"my_results_{folder.name}{'_tiny' if arguments.tiny else ''}.md")  # ignored by git in every folder
     if not own.exists():  # never overwrite a participant's file
@@ -90,10 +96,9 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
 
 def none_about(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> NoRunsError:
     """Says that no table is about a run in `logs`: `nothing` and why, if there are runs of the exercise."""
-    lines = left_out_lines(tables, runs, command)
-    return (
-        NoRunsError("\n".join([nothing, *lines])) if lines else no_runs(logs, tables[0].definition.exercises[0], runs)
-    )
+    if lines := left_out_lines(tables, runs, command):
+        return NoRunsError("\n- ".join([nothing, *lines]))
+    return no_runs(logs, tables[0].definition.exercises[0], runs)
 
 
 def _where_read(tables: list[Grid]) -> str:
@@ -105,26 +110,8 @@ def _where_read(tables: list[Grid]) -> str:
     return "\n".join([*lines, "", "</details>"])
 
 
-def _csv_rows(filled: list[FilledTable]) -> Iterator[list[object]]:
-    """A line per cell that the logs fill, unrounded; without a figure `text` says why."""
-    yield ["table", "row", "column", "value", "unit", "text"]
-    for table in filled:
-        for (row, column), cell in table.cells.items():
-            yield [table.table.number, row, column, cell.value, cell.figure.unit, cell.text]
-
-
 def _chosen(tables: list[Grid], folder: Path, only: str) -> list[Grid]:
     if not tables:
         raise InputError(f"{folder / 'README.md'}: no blank table below a caption such as **Table 1** *Title*")
     numbers = several("--only", only, [table.number for table in tables])
     return [table for table in tables if not numbers or table.number in numbers]
-
-
-def _print_hints(filled: list[FilledTable], hints: list[str]) -> None:
-    """Print the tables' notes, each once, and the hints below them."""
-    about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
-    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]
-    if without := [table.table.number for table in filled if not table.runs]:
-        notes.append(f"- Table {', '.join(without)}: no run yet")
-    if notes or hints:
-        print("\n".join(["\nNotes:", *notes, *hints]))

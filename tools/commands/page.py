@@ -121,17 +121,19 @@ def _write(shown: Sequence[Entry], facts: dict[str, str], folder: Path, output: 
     )
     pages.globals |= facts | {"made": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"}
     titles = [*_TITLES, *(OF_ONE_RUN[name].title for name in _LISTED)]
-    index = pages.get_template("index.html").render(up="", titles=titles, rows=[(one, _cells(one)) for one in shown])
+    rows = [(entry, _cells(entry)) for entry in shown]
+    index = pages.get_template("index.html").render(up="", titles=titles, rows=rows)
     (folder / "index.html").write_text(index, "utf-8")
-    for one in progress(shown, "writing pages"):
-        drawn = charts(one.run)
+    for entry in progress(shown, "writing pages"):
+        drawn = charts(entry.run)
         curves = [chart for chart in drawn if chart.lines]
         problems = {chart.problem for chart in drawn if chart.problem}
-        text = pages.get_template("run.html").render(up="../", charts=curves, **_parts(one, problems, output / "runs"))
-        (folder / "runs" / f"{one.id}.html").write_text(text, "utf-8")
+        parts = _parts(entry, problems, output / "runs")
+        text = pages.get_template("run.html").render(up="../", charts=curves, **parts)
+        (folder / "runs" / f"{entry.id}.html").write_text(text, "utf-8")
         # JSON is JavaScript; only ASCII, so that no character can end a line or a tag.
         data = json.dumps([asdict(chart) for chart in curves], separators=(",", ":"), allow_nan=False)
-        (folder / "data" / f"{one.id}.js").write_text(f"const runCharts={data};\n")
+        (folder / "data" / f"{entry.id}.js").write_text(f"const runCharts={data};\n")
 
 
 # ---- a run as the page shows it ----
@@ -171,13 +173,13 @@ def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
     return list(by_name.values())
 
 
-def _cells(one: Entry) -> list[tuple[str, str]]:
+def _cells(entry: Entry) -> list[tuple[str, str]]:
     """The run's line in the list, below the titles after the first: a text, and a remark or none."""
-    run, nodes, runtime = one.run, one.run.record.nodes or 1, one.run.runtime_s
+    run, nodes, runtime = entry.run, entry.run.record.nodes or 1, entry.run.runtime_s
     gpus = "none" if run.record.device == "cpu" else str(run.world_size or "")
     return [
-        (run.state, one.trouble or run.reason),
-        (one.whose, ""),
+        (run.state, entry.trouble or run.reason),
+        (entry.whose, ""),
         (run.record.exercise, ""),
         (run.configuration, f"fault: {run.fault}" if run.fault else ""),
         (run.model or "", "random weights" if run.settings.get("model_init") == "random" else ""),

@@ -21,7 +21,7 @@ from tools.logs.figures import OF_ONE_RUN, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
 from tools.submit import slurm
-from tools.tables.markdown import padded
+from tools.tables.markdown import text_table
 from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line
 
@@ -33,15 +33,15 @@ _REASON_WIDTH = 100
 _IN_CSV = ("folder", "state", "start", "exercise", "config", "model", "method", "rung", "precision", "ran_in", "gpu")
 _IN_CSV += ("nodes", "gpus_per_node", "grad_acc", "max_length", "train_examples", *_SETTINGS, "repeat", "reason")
 
-# Lines of a run's summary, with the words around each figure.
+# Lines of a run's summary, with the words behind each figure.
 _SUMMARY = {
-    "loss": (("last_loss", "{} in the last tenth of the steps"), ("eval_loss_final", "{} in the last evaluation")),
-    "speed": (("samples_per_second", "{} samples/s"), ("step_time_ms", "{} ms per step")),
-    "peak memory": (
-        ("peak_gpu_mib", "{} MiB of GPU memory"),
-        ("peak_cpu_pss_mib", "{} MiB of CPU memory (PSS)"),
-        ("peak_cpu_mib", "{} MiB of CPU memory (RSS)"),
-    ),
+    "loss": {"last_loss": "in the last tenth of the steps", "eval_loss_final": "in the last evaluation"},
+    "speed": {"samples_per_second": "samples/s", "step_time_ms": "ms per step"},
+    "peak memory": {
+        "peak_gpu_mib": "MiB of GPU memory",
+        "peak_cpu_pss_mib": "MiB of CPU memory (PSS)",
+        "peak_cpu_mib": "MiB of CPU memory (RSS)",
+    },
 }
 
 
@@ -94,11 +94,11 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _print_summary(run: Run) -> None:
-    for name, parts in _SUMMARY.items():
-        figures = [(OF_ONE_RUN[one], value_of(run, one), words) for one, words in parts]
-        told = [words.format(one.written(value)) for one, value, words in figures if value is not None]
+    for title, words in _SUMMARY.items():
+        values = {name: value for name in words if (value := value_of(run, name)) is not None}
+        told = [f"{OF_ONE_RUN[name].written(value)} {words[name]}" for name, value in values.items()]
         if told or run.state == "completed":
-            print(f"{name}: {', '.join(told) or 'not measured'}")
+            print(f"{title}: {', '.join(told) or 'not measured'}")
     print(f"evidence: {run.folder}")
     logs = run.folder.resolve().parents[1]
     # The next command looks there anyway, also from a snapshot of the code.
@@ -164,8 +164,3 @@ def _length(run: Run) -> str | None:
     if steps := run.settings.get("max_steps"):
         return counted(steps, "step")
     return f"{epochs} x {examples:,}" if epochs and examples else None
-
-
-def text_table(rows: list[list[str]]) -> str:
-    """Rows of cells, each column as wide as its widest cell."""
-    return "\n".join("  ".join(row).rstrip() for row in padded(rows))

@@ -144,14 +144,14 @@ def recent_runs(logs: Sequence[Path], owner: str | None, recent_s: float, left_o
 
 def view(shown: Sequence[LiveRun], waits: Sequence[str]) -> Group:
     """The runs, and a few jobs that wait, for rich: no word of a log or a name is markup or an escape."""
-    states = Counter(one.run.state for one in shown)
+    states = Counter(live.run.state for live in shown)
     count = ", ".join(f"{number} {state}" for state, number in states.items()) or "no run is running or recent"
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in _COLUMNS:  # rich cuts those that may wrap where the terminal is narrow
         table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name not in _CUT)
-    for one in shown:
-        cells = zip(_COLUMNS, map(one_line, _cells(one)), strict=True)
-        styles = dict.fromkeys(("state", "trouble"), _COLOURS[one.urgency[0]])
+    for live in shown:
+        cells = zip(_COLUMNS, map(one_line, _cells(live)), strict=True)
+        styles = dict.fromkeys(("state", "trouble"), _COLOURS[live.urgency[0]])
         table.add_row(*(Text(text, styles.get(name, ""), no_wrap=True, overflow="crop") for name, text in cells))
     lines = [f"waiting: {one_line(line)}" for line in waits[:_QUEUE_LINES]]
     if len(waits) > _QUEUE_LINES:
@@ -160,17 +160,17 @@ def view(shown: Sequence[LiveRun], waits: Sequence[str]) -> Group:
     return Group(title, *(Text(line, no_wrap=True) for line in lines), table)
 
 
-def _cells(one: LiveRun) -> list[str]:
-    run = one.run
+def _cells(live: LiveRun) -> list[str]:
+    run = live.run
     configuration = [run.configuration, run.model, f"x {run.world_size or '?'}"]
     return [
         run.state,
         run.owner,
         run.record.exercise or run.folder.parent.name,
         " ".join(filter(None, configuration)),
-        f"{one.step}/{one.steps or '?'}",
-        "-" if one.left_s is None else duration(one.left_s),
-        "-" if one.tokens_per_s is None else f"{one.tokens_per_s:,.0f}",
-        "-" if one.loss is None else f"{one.loss:.3f}",
-        one.trouble,
+        f"{live.step}/{live.steps or '?'}",
+        "-" if live.left_s is None else duration(live.left_s),
+        "-" if live.tokens_per_s is None else f"{live.tokens_per_s:,.0f}",
+        "-" if live.loss is None else f"{live.loss:.3f}",
+        live.trouble,
     ]

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
 
 from tools.errors import InputError
@@ -62,6 +63,15 @@ def queued_again(job: str | None) -> bool:
     starts = os.environ.get("SLURM_RESTART_COUNT") if os.environ.get("SLURM_JOB_ID") == job else None
     counted = re.search(r"\bJobState=COMPLETING\b.* Restarts=(\d+)", line)  # before SLURM has ended it
     return "JobState=PENDING" in line or bool(counted and int(counted[1]) > int(starts or 0))
+
+
+def minutes(text: str) -> float:
+    """SLURM's durations, such as 30, 30:00, 1:00:00 and 1-00:00:00; infinite for a word."""
+    if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
+        return inf
+    days, first, second, third = (int(part or 0) for part in found.groups())
+    in_hours = found[1] or found[4]  # days-hours:minutes:seconds
+    return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
 
 
 def site_options(root: Path) -> dict[str, str]:

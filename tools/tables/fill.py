@@ -186,7 +186,7 @@ def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) ->
     names = {name for where in conditions for name in where}
     facts = ({name: run.fact(name) for name in names} for run in own)
     counts = Counter(filter(None, (_why_in_no_cell(of_run, conditions) for of_run in facts)))
-    return [f"- {counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
+    return [f"{counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
 
 def _why_in_no_cell(facts: dict[str, Any], conditions: Sequence[Where]) -> str:

@@ -13,6 +13,7 @@ from tools.tables.markdown import BY_HAND, Grid, is_blank, markdown, normalised,
 from tools.tables.table import predictions
 from workshop.record.printable import counted
 
+CellKey = tuple[str, ...]  # a cell's table, row and column
 RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(?!\d{3}\b)(\d+)")  # 0,7039 and 12,5, not 21,658
@@ -22,7 +23,6 @@ _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na
 # Other ways to write a figure's unit.
 _UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
-CellKey = tuple[str, ...]  # a cell's table, row and column
 Prediction = tuple[str, str, Sequence[CellKey]]  # its name, the participant's text, and the cells that it is about
 _CLOSE_PERCENT = 10  # a prediction that is right
 _TITLE, _COLUMN = "Prediction", "Yours"  # of the table of predictions
@@ -53,15 +53,17 @@ def read_cell(text: str, figure: Figure) -> float | str | None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Attributes: verdict: one of VERDICTS; text: what to say about the cell, "" for nothing; expected: as filled."""
+    """Attributes: line: in the form; verdict: one of VERDICTS; text: the remark, "" for none; expected: as filled."""
 
-    table: str
+    cell: CellKey
     line: int
-    row: str
-    column: str
     verdict: str
     text: str
     expected: str
+
+    @property
+    def place(self) -> str:
+        return f"Table {', '.join(self.cell)}"
 
 
 @dataclass(frozen=True)

@@ -217,6 +217,11 @@ def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], f"|{''.join(marks)}", *lines[1:]])
 
 
+def text_table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, each column as wide as its widest cell."""
+    return "\n".join("  ".join(row).rstrip() for row in padded(rows))
+
+
 def padded(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[list[str]]:
     """The cells, filled up to the width of their column; `right`: columns whose text stands on the right."""
     columns = []

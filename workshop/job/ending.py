@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 from workshop.job import processes
-from workshop.record.control import Control
+from workshop.record.control import Control, Said
 from workshop.record.printable import show
 
 END_AFTER_S = 300  # for ranks and W&B's process
@@ -38,9 +38,9 @@ class Ending:
         """Set the limit to `seconds` from now, unless it is earlier."""
         self.kill_s = min(self.kill_s, time.monotonic() + seconds + self.later_s)
 
-    def due(self) -> bool:
+    def due(self, said: Said | None = None) -> bool:
         """Return whether the limit has passed. Ask often: launchers are told from ranks while the training starts."""
-        said = self.control.read()
+        said = said or self.control.read()
         if not self.begun:  # a short training may be over by the next look
             self.launchers, self.begun = processes.launchers(self.spared) or self.launchers, bool(said.lines)
         if said.at_end:
@@ -58,7 +58,8 @@ class Ending:
         while living := processes.descendants(self.spared) or processes.descendants(self.spared):
             if told():
                 self.within(after_s)
-            due = not self.control.read().at_end or self.due()
+            said = self.control.read()
+            due = not said.at_end or self.due(said)
             # All stand still first: a launcher would report the ends of its ranks.
             for number in (signal.SIGSTOP, signal.SIGKILL) if due else ():
                 for pid in living:

@@ -62,8 +62,8 @@ class Supervisor:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
         hosts, nodes = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.environ["NNODES"]
         if self.command[0] == "deepspeed" and len(hosts) < int(nodes):
-            same = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
-            raise InputError(f"{same}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
+            problem = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
+            raise InputError(f"{problem}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
         runs = Path(self.environ["LOG_DIR"], self.environ["EXPERIMENT_NAME"])
         earlier = None
         if named := self.environ.get("RESUME_RUN"):

@@ -156,8 +156,8 @@ def share_of_node(environ: Mapping[str, str]) -> dict[str, str]:
     most = _gpus(given or "")
     if most and here > most:
         of = f" in CUDA_VISIBLE_DEVICES={given}" if given else ""
-        more = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
-        raise InputError(f"{more}; expected at most {most} in all")
+        problem = f"GPUS_PER_NODE={per_node}: {here} processes on this host, more than its GPUs{of}"
+        raise InputError(f"{problem}; expected at most {most} in all")
     processors = int(environ.get("SLURM_CPUS_ON_NODE") or len(os.sched_getaffinity(0)))
     # torchrun would give a process one thread, DeepSpeed all.
     variables = {"OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS") or str(max(1, processors // here))}

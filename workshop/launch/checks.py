@@ -39,8 +39,8 @@ def check_world(environ: Mapping[str, str]) -> None:
         raise InputError(f"{alone}, but this job has {gpus}; expected --nodes=1 --gpus-per-node=1")
     if nodes > (launcher.most_nodes or nodes):
         several = [name for name, other in exercise.launchers.items() if not other.most_nodes and not other.most_gpus]
-        text = f"{start.launcher} trains on one node, but this job has {nodes}"
-        raise InputError(f"{text}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
+        problem = f"{start.launcher} trains on one node, but this job has {nodes}"
+        raise InputError(f"{problem}; expected --nodes=1, or a launcher for several: {' '.join(several)}")
 
 
 def check_settings(shell: Mapping[str, str]) -> Configuration | None:

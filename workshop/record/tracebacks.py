@@ -106,7 +106,8 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
             rank = _TIMED.sub(r"\1", header[1])
             begin = rank + header[2].replace("+", "|")
             logged = bool(_LOGGED.search(above)) and "[rank" not in rank  # PyTorch's for an exception that ends a rank
-            quoted = above.rstrip().endswith(":") and not logged  # in the message above, as of a spawned process
+            # In the message above, as that of a spawned process.
+            quoted = above.rstrip().endswith(":") and not logged and rank not in is_open
             if (header[4] or quoted) and rank in ended:
                 chained[rank] = ended.pop(rank)
                 for exception in chained[rank].exceptions:

@@ -117,9 +117,9 @@ def check_configuration(settings: Settings) -> Configuration | None:
     """
     start, exercise, script = settings.start, declared(settings.start.exercise), settings.start.script
     takes = exercise.takes(script)
-    settings.check_start()
     if exercise.scripts and script not in exercise.scripts:
         raise InputError(f"script '{script}': expected {' or '.join(exercise.scripts)}")
+    settings.check_start()
     if takes == "none" and settings.config:
         raise InputError(f"{script} has no configuration, but '{settings.config}' was given")
     if takes in ("deepspeed", "fsdp") and not settings.config:

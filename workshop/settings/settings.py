@@ -209,8 +209,8 @@ class Settings:
         if self.model_init == "random" and self.model_name != self.own_model:
             shape_path(self.model_name)
         if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
-            few = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
-            raise InputError(f"{few}; expected at most that")
+            problem = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
+            raise InputError(f"{problem}; expected at most that")
 
     def check_start(self) -> None:
         """Reject settings that the start's launcher, this script or so many processes cannot train with."""

@@ -152,14 +152,15 @@ def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on
 
 
 def test_full_disk_is_recorded(
-    train: Train, undisturbed: Path, tmp_path: Path, small_disk: Callable[[int], Path]
+    train: Train, undisturbed: Path, tmp_path: Path, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run folder's disk is full of checkpoints: neither train.out nor steps.csv has room for another line."""
     small = small_disk(1)
     run = small / "run"
     run.mkdir()
     # Without git: the difference of a developer's tree would fill the disk before the first step.
-    settings = {"OUTPUT_DIR": str(tmp_path / "out"), "GIT_DIR": "/nowhere"}
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+    settings = {"OUTPUT_DIR": str(tmp_path / "out")}
     (run / "ballast").write_bytes(bytes((1 << 20) - RESERVE_BYTES - shutil.disk_usage(small).used - (24 << 10)))
     assert train(run, **settings) == [1]
     assert (record(run)["state"], record(run)["cause"]) == ("failed", "disk full")

@@ -11,6 +11,7 @@ from tests.tools.conftest import write_run
 from tools.__main__ import main
 from tools.plan.choice import FORM, strategies
 
+TABLE_1 = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---:|\n| Train Loss (mean) | 0.7039 |\n"
 DEAR = 1.25  # times the GPU-hours of the cheapest accepted strategy
 
 
@@ -65,6 +66,16 @@ def test_form_is_compared_with_the_planner_and_the_runs_it_names(
     form.write_text(text.replace("Card: ?", "Card: 6").replace("20261129-090500-p1", "20261129-090000-p1"))
     main(["check", str(form), "--logs", str(logs)])
     assert "B is full_shard, but its run was ddp\n" in capsys.readouterr().out
+
+    baseline = write_run(logs, "20261129-091000-p1")
+    form.write_text(f"{text.replace('Card: ?', 'Card: 6')}\n\n{TABLE_1}")
+    assert main(["check", str(form), "--logs", str(logs)]) == 1
+    printed = capsys.readouterr().out
+    assert f"Table 1: compared with `{baseline}`" in printed and "Table 30: compared with `" in printed
+    unrecorded = f"| A | {baseline} | ? | 8,533 | ? | ? |"
+    form.write_text(text.replace("Card: ?", "Card: 6").replace(rows[2], unrecorded))
+    main(["check", str(form), "--logs", str(logs)])
+    assert "Table 30, A, States (MiB): found 8,533: the logs have no such figure" in capsys.readouterr().out
 
     for changed, error in (("Card: 9", "no card"), ("Card: 1", "my_results_choose.md:9: strategy 'ddp'")):
         form.write_text(text.replace("Card: ?", changed))

@@ -176,3 +176,6 @@ def test_several_predictions_in_a_cell_are_judged_one_by_one(make_run, logs, tmp
     judged = ["2.53: right", "2.21: within a factor of two", "1.96: off", "not measured: not comparable"]
     lines = [f"  Table 5b, States (MiB), Stage {stage}: {what}\n" for stage, what in enumerate(judged)]
     assert "prediction 1: 2.53; 1.26; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
+    form.write_text(form.read_text().replace("2.53; 1.26; 0.63; 1", "2.53; 1.26"))
+    main(["check", str(form), "--logs", str(logs), "--show"])
+    assert "prediction 1: 2.53; 1.26\n  not judged: expected 4 figures, as `12; 6`\n" in capsys.readouterr().out

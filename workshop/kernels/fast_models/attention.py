@@ -15,7 +15,7 @@ Rows are padded on the right: no real token comes after padding, so the causal m
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -85,8 +85,16 @@ def sdpa(heads: int, length: int, documents: torch.Tensor | None, device: torch.
     position = torch.arange(length, device=device)
     alibi = slopes(heads, device)[:, None, None] * (position[None, :] - position[:, None])
     bias = alibi.masked_fill(~visible(length, documents, device), float("-inf")).to(dtype)
+    return _Sdpa(bias)
+
+
+class _Sdpa:
     # An object, not a tensor: FSDP and DeepSpeed convert and copy tensors among a block's arguments.
-    return partial(functional.scaled_dot_product_attention, attn_mask=bias)
+    def __init__(self, bias: torch.Tensor) -> None:
+        self.bias = bias
+
+    def __call__(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
 
 
 class Flex:
