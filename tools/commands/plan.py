@@ -202,16 +202,7 @@ def _as_json(line: Submission, prediction: Prediction | None) -> dict[str, Any]:
     about["gpus"] = line.count("nodes") * line.count("gpus-per-node")
     if not prediction:
         return about | {"verdict": "not planned", "reason": NOT_SIMULATED}
-    return about | {
-        **prediction.figures,
-        "optimizer_steps": prediction.workload.steps,
-        "steps_per_epoch": prediction.workload.steps_per_epoch,
-        "terms_mib": {name: round(size, 1) for name, size in prediction.terms.items()},
-        "step_parts_s": {name: float(f"{value:.4g}") for name, value in vars(prediction.parts).items()},
-        "limited_by": prediction.parts.decided_by,
-        "verdict": prediction.verdict,
-        "extrapolates": prediction.extrapolates,
-    }
+    return about | prediction.as_json
 
 
 # ---- a model ----

@@ -114,9 +114,10 @@ def _why(question: Question, ranked: list[Candidate]) -> str:
 
 
 def _sbatch(one: Candidate) -> str:
-    """The command to type, which asks for the largest prediction."""
-    minutes = one.prediction.limit_min
-    return one.command(f"--mem={ceil(one.prediction.largest_cpu_gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
+    """The command to type, which asks for the largest prediction, but for no more CPU memory than a node has."""
+    found, minutes, cpu = one.prediction, one.prediction.limit_min, one.prediction.ranges["cpu_mib"]
+    gib = min(found.gpu.node_gib, max(cpu.largest, cpu.expected + found.loading_mib) / 1024)
+    return one.command(f"--mem={ceil(gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
 
 
 def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
@@ -243,8 +244,4 @@ def _entry(one: Candidate) -> dict[str, Any]:
     found["checkpointing"] = one.checkpointing
     if one.error:
         return found | {"verdict": "unknown", "reason": one.error}
-    prediction = one.prediction
-    found |= prediction.figures | {"needed_mib": round(prediction.needed_mib)}
-    found |= {"least_cpu_gib": round(prediction.least_cpu_gib, 1), "extrapolates": prediction.extrapolates}
-    found |= {"limited_by": prediction.parts.decided_by, "verdict": prediction.verdict, "reason": prediction.reason}
-    return found
+    return found | one.prediction.as_json

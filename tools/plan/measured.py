@@ -69,14 +69,13 @@ class Case:
     @cached_property
     def work(self) -> dict[str, dict[str, float]]:
         """The work of each formula that a measurement can be compared with."""
-        parameters = memory.trained(self.step)["parameters"]
         found = {
             "reserved_mib": memory.reserved_work(self.workload, self.step),
-            "cpu_mib": memory.cpu_work(self.workload, parameters),
+            "cpu_mib": memory.cpu_work(self.workload, self.step),
             "step_time_s": timing.work_of(self.workload, self.step, self.gpu),
         }
         if step_s := self.measured.get("step_time_s"):
-            found["other_s"] = timing.other_work(self.workload, parameters, step_s)
+            found["other_s"] = timing.other_work(self.workload, self.step, step_s)
         return found
 
 
@@ -126,15 +125,18 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
     """Comparable runs by family, workload and type of GPU, whose lengths may differ; without predictions."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = defaultdict(list)
     for run in runs:
-        if run.state not in ("completed", "oom") or run.record.device == "cpu" or run.record.shared_gpu:
+        record = run.record
+        if run.state not in ("completed", "oom") or record.device == "cpu":
+            continue
+        if record.shared_gpu or record.own_environment:
             continue
         if run.state == "completed" and run.summary.get("peak_mem_alloc_mib") is None:
             continue
         with suppress(InputError):
             workload = of_run(run)
-            names = run.record.gpu_names
+            names = record.gpu_names
             gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
-            groups[run.record.exercise, workload.key, gpu].append((workload, run))
+            groups[record.exercise, workload.key, gpu].append((workload, run))
     found = []
     for (family, _, gpu), group in groups.items():
         first, each = group[0][0], []
@@ -224,7 +226,7 @@ def _cuda_context(points: Sequence[Case]) -> CudaContext:
     """
     groups: dict[str, list[float]] = defaultdict(list)
     for point in points:
-        if "nvidia_smi_mib" in point.measured and not point.workload.generated:
+        if "nvidia_smi_mib" in point.measured and not point.runs[-1].settings.get("generate_size"):
             mib = point.measured["nvidia_smi_mib"] - point.measured["peak_reserved_mib"]
             if mib >= _BARE_CONTEXT_MIB:  # else nvidia-smi, once a second, has missed the peak
                 for name in memory.context_groups(point.workload):

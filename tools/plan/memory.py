@@ -20,9 +20,10 @@ MIB = 2**20
 # DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
 
-# by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which are freed late: so many sets of them were
-# there beside all else in h200x4-2026-11-22b/by-hand, without and with accumulation (peaks of steps.csv).
-_HOOK_COPIES = {False: 4, True: 2}
+# by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which Python's garbage collector frees: the more
+# operations a step launches, the sooner. In by-hand's runs there were, beside all else, 4.0 and 4.5 sets of them with
+# 196 launches, 2.0 with 784, 1.0 with 2,309, 1.3 with 4,283 (peaks of steps.csv).
+_LATE_COPIES = 600
 
 Terms = dict[str, float]
 
@@ -66,7 +67,9 @@ def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
         if step.get("outside_parts") and strategy.half:
-            fixed["buckets in bf16"] = _HOOK_COPIES[strategy.accumulation > 1] * 2 * parameters
+            every = (one for classes in step["operations"].values() for one in classes.values())
+            launches = strategy.accumulation * sum(one["launches"] for one in every)
+            fixed["buckets in bf16"] = (1 + _LATE_COPIES / launches) * 2 * parameters
     return _micro_batches(step, strategy, fixed, carried=weights)
 
 
@@ -218,8 +221,8 @@ def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
         found["fsdp_shards"] = 4 * parameters / strategy.shards
     if fsdp or sharding == "zero3":
         found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
-    if fsdp or sharding in ("zero2", "zero3"):
-        found["largest"] = strategy.width * step["largest_parameter"] / MIB
+    if fsdp or sharding in ("zero2", "zero3"):  # ZeRO-2 gathers nothing: its buffers are of what is trained
+        found["largest"] = strategy.width * (trained(step) if sharding == "zero2" else step)["largest_parameter"] / MIB
     if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
         moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
         found |= {"new_states": min(moments, activations), "streams": 1}
@@ -243,9 +246,9 @@ def context_groups(workload: Workload) -> tuple[str, str, str]:
     return f"{strategy.sharding}{hybrid}, {gpus}", gpus, "all"
 
 
-def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
+def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
-    strategy, ranks = workload.strategy, workload.ranks_per_node
+    strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, trained(step)["parameters"]
     found: dict[str, float] = {"processes": ranks}
     if strategy.world_size > 1 or workload.family == "fsdp":  # FSDP opens NCCL's group on one GPU, too
         found["several"] = ranks
@@ -256,10 +259,12 @@ def cpu_work(workload: Workload, parameters: int) -> dict[str, float]:
     if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
         found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share
+    if workload.by_hand:  # each rank makes the whole model there
+        found["whole"] = before_training(workload, step)[0] / MIB
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
 
 
-def before_training(workload: Workload, parameters: int, frozen: bool) -> tuple[float, float]:
+def before_training(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     """Bytes of all weights in the CPU memory of a node, and on a GPU, before they are sharded, cast or quantized.
 
     Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn on
@@ -267,8 +272,8 @@ def before_training(workload: Workload, parameters: int, frozen: bool) -> tuple[
     time, and a random model is made sharded. Not so in by-hand's zero.py: there DeepSpeed moves all of it, in the type
     that it computes in.
     """
-    strategy, whole = workload.strategy, workload.shape.get("four_bits")
-    weights = (2 if frozen else strategy.weight_bytes) * parameters
+    strategy, whole, parameters = workload.strategy, workload.shape.get("four_bits"), step["parameters"]
+    weights = (2 if "frozen" in step else strategy.weight_bytes) * parameters
     by_parts = workload.layout or (workload.family == "fsdp" and not whole)
     if not (workload.pretrained or workload.by_hand or by_parts):
         return 0, 0 if strategy.sharding == "zero3" else weights

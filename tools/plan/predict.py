@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from tools.plan import constants, memory, timing
 from tools.plan.constants import Fitted, total
@@ -82,18 +82,23 @@ class Prediction:
         return Range(*(max(value, self.whole_mib) + self.context_mib for value in tensors_mib))
 
     @property
-    def figures(self) -> dict[str, dict[str, float]]:
-        """The ranges with six digits."""
-        return {
-            name: {end: float(f"{value:.6g}") for end, value in found._asdict().items()}
-            for name, found in self.ranges.items()
+    def as_json(self) -> dict[str, Any]:
+        """All figures with their digits, what they are made of, and what they say."""
+        found: dict[str, Any] = {}
+        for name, figure in self.ranges.items():
+            found[name] = {end: float(f"{value:.6g}") for end, value in figure._asdict().items()}
+        return found | {
+            "optimizer_steps": self.workload.steps,
+            "steps_per_epoch": self.workload.steps_per_epoch,
+            "needed_mib": round(self.needed_mib),
+            "least_cpu_gib": round(self.least_cpu_gib, 1),
+            "terms_mib": {name: round(size, 1) for name, size in self.terms.items()},
+            "step_parts_s": {name: float(f"{value:.4g}") for name, value in vars(self.parts).items()},
+            "limited_by": self.parts.decided_by,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "extrapolates": self.extrapolates,
         }
-
-    @property
-    def largest_cpu_gib(self) -> float:
-        """The most CPU memory that a node may use, in training or while it loads the weights; no more than it has."""
-        cpu = self.ranges["cpu_mib"]
-        return min(self.gpu.node_gib, max(cpu.largest, cpu.expected + self.loading_mib) / 1024)
 
     @property
     def limit_min(self) -> int:
@@ -150,13 +155,13 @@ def predict(workload: Workload, gpu: Gpu) -> Prediction:
 
 def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitted) -> Prediction:
     """Args: step: the simulated micro-batch of the workload's shape."""
-    parameters, of_model = memory.trained(step)["parameters"], step["parameters"]
+    whole = step
     if workload.layout:
-        step = workload.layout.on_rank(step)
+        step = workload.layout.on_rank(whole)
     terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
     allocated_mib, reserved = sum(terms.values()), memory.reserved_work(workload, step)
-    context, cpu = memory.cuda_context(fitted.cuda_context, workload), memory.cpu_work(workload, parameters)
-    before_mib = [size / MIB for size in memory.before_training(workload, of_model, "frozen" in step)]
+    context, cpu = memory.cuda_context(fitted.cuda_context, workload), memory.cpu_work(workload, whole)
+    before_mib = [size / MIB for size in memory.before_training(workload, whole)]
     parts = timing.step_time(timing.work_of(workload, step, gpu), fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
@@ -179,12 +184,6 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
 
     error = ALLOCATED_ERROR_PERCENT / 100
     allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error))
-    if "ddp_bucket_mib" in workload.shape:
-        # One set of fp32 gradients that the rank may hold twice for a moment: DDP with compiled blocks. Measured once:
-        # Llama-3.2-1B's second rank took 4,657 MiB more than its first in the second step; a set is 4,714. Its first
-        # rank, and both of each BLOOM, took what is expected.
-        late_mib = workload.strategy.weight_bytes * parameters / MIB
-        allocated = allocated._replace(largest=allocated.largest + late_mib)
     held = computed("reserved_mib", reserved)
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
     # PyTorch gives its reserve back before it fails, so nvidia-smi shows no more than there is.
@@ -192,7 +191,7 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
     in_all = Range(*map(sum, zip(held, context, strict=True)))
     of_gpu = [Range(*(min(most, value) for value in found)) for found in (allocated, held, in_all)]
     step_s = interval("step_time_s", parts.total)
-    others = computed("other_s", timing.other_work(workload, parameters, parts.total))
+    others = computed("other_s", timing.other_work(workload, whole, parts.total))
     run_s = Range(*(other + workload.steps * one for other, one in zip(others, step_s, strict=True)))
     ranges = dict(zip(("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib"), of_gpu, strict=True)) | {
         "cpu_mib": computed("cpu_mib", cpu),
@@ -202,4 +201,4 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, of_model)
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, whole["parameters"])

@@ -92,55 +92,49 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
         "attention": seconds(count("flops", "attention"), precision) * workload.attention_share,
         "product_bytes": count("bytes", *products, "attention") / bandwidth,
         "dequantized_bytes": count("bytes", "dequantize") / bandwidth,
+        "packed": accumulation * bool(shape.get("packing")),
     }
-    whole, alone = count("flops", "matrix product"), ("blocks", "outside")
+    products_s, alone = seconds(count("flops", "matrix product"), precision), ("blocks", "outside")
     if shape.get("compile"):
         alone = ("outside",)
-        found["compiled_bytes"] = count("bytes", "other", places=("blocks",)) / bandwidth
         found["compiled_blocks"] = step["blocks"] * accumulation
     if shape.get("float8", "none") != "none":
         in_8_bits = count("flops", "matrix product", places=("blocks",))
-        found["float8_products"] = seconds(in_8_bits, "fp8")
-        whole -= in_8_bits
+        products_s += seconds(in_8_bits, "fp8") - seconds(in_8_bits, precision)
         if shape.get("compile"):
             found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
     kind = "fp32_products" if precision == "fp32" else "half_products"
-    found[kind] = found.get(kind, 0) + seconds(whole, precision)
+    found[kind] = found.get(kind, 0) + products_s
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
     found["launches"] = count("launches", *products, "attention", "other", "dequantize", places=alone)
-    return found | ({"launches": accumulation, "compiled_blocks": 0} if workload.cuda_graph else {})
+    return found | ({"launches": accumulation, "compiled_blocks": 0, "packed": 0} if workload.cuda_graph else {})
+
+
+def _adam(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
+    """The update of a rank's shard, on the GPU and on the CPU. Args: bandwidth: of the GPU's memory (bytes/s)."""
+    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.offload.share
+    moved = (_ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)) * strategy.weight_bytes / 4
+    found = {"adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
+    return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
 
 
 def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    """One GPU and DDP. Args: bandwidth: of the GPU's memory (bytes/s)."""
-    updated, moved = trained(step), _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
-    adam_s = moved * strategy.weight_bytes / 4 * updated["parameters"] / strategy.shards / bandwidth
-    return {"adam_bytes": adam_s, "updates": updated["parameter_tensors"]}
+    """One GPU and DDP."""
+    return _adam(strategy, step, bandwidth) | {"updates": trained(step)["parameter_tensors"]}
 
 
 def _zero012(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors, found = trained(step)["parameter_tensors"], _deepspeed(strategy, step, bandwidth)
+    tensors, found = trained(step)["parameter_tensors"], _adam(strategy, step, bandwidth)
     if strategy.sharding != "zero0":
         found["zero_gradients"] = tensors * (strategy.accumulation if strategy.sharding == "zero2" else 1)
     return found if strategy.offload.share else found | {"deepspeed_updates": tensors / strategy.shards}
 
 
 def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    found = _deepspeed(strategy, step, bandwidth)
+    found = _adam(strategy, step, bandwidth)
     gathers = 2 - kept_bytes(step, strategy) / weight_bytes(step, strategy.width)
     found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * gathers
-    if strategy.world_size > 1:
-        tensors = 2 * step["parameter_tensors"] + trained(step)["parameter_tensors"]
-        found["zero3_gathers"] = tensors * strategy.accumulation
-    return found
-
-
-def _deepspeed(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    """The optimizer's step, on the GPU and on the CPU."""
-    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.offload.share
-    moved = _ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)
-    found = {"deepspeed_adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
-    return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
+    return found if strategy.offload.share else found | {"zero3_updates": trained(step)["parameter_tensors"]}
 
 
 def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
@@ -209,16 +203,15 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
     return moved, pageable if strategy.offload.pinned else moved
 
 
-def other_work(workload: Workload, parameters: int, step_s: float) -> dict[str, float]:
+def other_work(workload: Workload, step: dict[str, Any], step_s: float) -> dict[str, float]:
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
-    strategy, billions = workload.strategy, parameters / 1e9
+    strategy, billions = workload.strategy, trained(step)["parameters"] / 1e9
     return {
         "jobs": not workload.by_hand,
         "by_hand": workload.by_hand,
         "deepspeed": strategy.sharding.startswith("zero"),
         "compilations": workload.compiles,
-        "offloaded": billions * strategy.offload.share,
+        "made": billions * (1 if workload.by_hand else strategy.offload.share),
         "saved": billions * workload.saves,
         "evaluated": workload.evaluations * workload.eval_examples * step_s / workload.rows_per_step / 3,
-        "generated": workload.generated,
     }

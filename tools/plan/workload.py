@@ -63,7 +63,6 @@ class Workload:
     epochs: int = 1
     max_steps: int = 0  # optimizer steps; 0: `epochs` times all examples
     eval_examples: int = 0  # evaluated after each epoch
-    generated: int = 0  # micro-batches of answers that a rank generates before and after the training
     examples_per_row: float = 1
     save: str = "no"  # no, steps, epoch, or end
     save_steps: int = 0  # of `steps`; 0: so seldom that it takes 1 % of the time

@@ -138,9 +138,11 @@ class RunRecord:
     end_time: str | None = None
     attempt_start_time: str | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    # by hand, of a reference run: what was corrected; whether others were on its GPU
+    # by hand, of a reference run: what was corrected; whether others were on its GPU; whether a variable that no
+    # setting records changed it
     note: str | None = None
     shared_gpu: bool = False
+    own_environment: bool = False
 
 
 SUMMARY_RECORD: Schema = {
