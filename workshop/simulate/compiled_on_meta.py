@@ -24,11 +24,12 @@ from torch.amp import autocast as autocast_of  # mimic_cuda replaces torch.autoc
 from torch.fx import Graph, GraphModule, Node
 from torch.utils._pytree import register_pytree_node, tree_leaves, tree_map_only
 
+from workshop.kernels.fast_models import attention
 from workshop.simulate.fake_cuda import OnCuda
 from workshop.simulate.tensor_bytes import allocated_bytes, tensors_of
 
-# So that the bias of sdpa, a partial function, is seen among a block's arguments.
-register_pytree_node(partial, lambda one: ([one.keywords], one.func), lambda parts, func: partial(func, **parts[0]))
+# So that the bias of sdpa is seen among a block's arguments.
+register_pytree_node(attention._Sdpa, lambda kernel: ([kernel.bias], None), lambda parts, _: attention._Sdpa(*parts))
 _VIEWS = {getitem, torch.ops.aten._unsafe_view.default, torch.ops.aten.reshape.default}
 
 
