@@ -15,7 +15,7 @@ RAISED = "\0"  # stands before the exception that ends a traceback
 # Prefixes of an error: a progress bar; the rank or the node as PyTorch, srun, pdsh, mpirun and Ray write it:
 # `[rank0]: `, `[trainer0|0]:`, `[1,3]<stderr>:`, `3: `, `10.0.0.4: `, `node3: `, `(Worker pid=8) `; or a time.
 BAR = r"^(?:[^|%]*\d%\|(?:[^|]*\|[^\]]*\])?\s*)?"
-_TIME = r"\d{4}-\d\d-\d\d[T ][\d:.,]+Z? "
+_TIME = r"\[?(?:(?:\d{4}-\d\d-\d\d[T ]|[A-Z][a-z]{2} +\d+ )[\d:.,]+|\d\d:\d\d:[\d.,]+)Z?\]? "
 PREFIX = (
     r"(?:\[[\w.,|-]+\](?:<std(?:err|out)>)?: ?|\d[\d.]*: |(?!slurm)(?=[a-z][\w.-]{,63}: )[^\d:]+\d[\w.-]*: "
     rf"|[\w.-]{{1,63}} \[std(?:err|out)\] |\(\w{{1,63}} pid=\d+[^)]{{,63}}\) |{_TIME})"
@@ -33,6 +33,9 @@ _HEADER = re.compile(
     rf"{BAR}({PREFIX}{{,3}})(\s*(?:[|+] )?)(?:({_IGNORED})|({_CHAINED})"
     r"|(?:╭─+ |traceback : |Original |Exception Group )?Traceback \(most recent)"
 )
+# Behind a prefix that is none of these, as kubectl's; the next line has it, too, unless this one is of a logger.
+_FOREIGN_HEADER = re.compile(r"(.{1,99}?)Traceback \(most recent call last\):\s*$")
+_FIRST_FRAME = '  File "'
 # A class with its module, or a class of Python or of the script itself: without a text only if it has two capitals, as
 # other words stand alone, too.
 _RAISED_FORM = re.compile(
@@ -80,6 +83,7 @@ class _Traceback:
     ignored: bool
     logged: bool
     exceptions: list[Line] = field(default_factory=list)  # of the same failure
+    foreign: bool = False  # begins with a prefix that is none of PREFIX
 
 
 def _lines(path: Path | str) -> Iterator[Line]:
@@ -98,7 +102,13 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
     ended: dict[str, _Traceback] = {}
     chained: dict[str, _Traceback] = {}  # ended, and another follows
     above = ""
+    foreign: set[str] = set()  # what stands before "Traceback" in lines above
     for line in _lines(path):
+        if foreign and _FIRST_FRAME in line.text:
+            begin = _TIMED.sub(r"\1", line.text).partition(_FIRST_FRAME)[0]
+            if begin in foreign or (not begin and not is_open):
+                is_open[begin] = _Traceback(begin, ignored=False, logged=not begin, foreign=True)
+                foreign.discard(begin)
         if not (is_open or hint.search(line.text)):
             above = line.text
             continue
@@ -115,6 +125,8 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
             if not header[4] and not (rank in is_open and is_open[rank].ignored):
                 is_open[rank] = chained.pop(rank, _Traceback(begin, bool(header[3]), logged))
                 is_open[rank].begin = begin
+        elif other := _FOREIGN_HEADER.match(_TIMED.sub(r"\1", line.text)):
+            foreign.add(other[1])
         above, ignored = line.text, False
         text = _TIMED.sub(r"\1", line.text[len(re.match(BAR, line.text)[0]) :])
         for rank, traceback in list(is_open.items()):
@@ -122,7 +134,7 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
                 ended[rank] = is_open.pop(rank)
                 ignored = traceback.ignored
                 exception = text[len(traceback.begin) :]
-                line.text = f"{line.text.removesuffix(exception)}{RAISED}{exception}"
+                line.text = f"{'' if traceback.foreign else line.text.removesuffix(exception)}{RAISED}{exception}"
                 line.begin, line.logged = traceback.begin, traceback.logged
                 for earlier in traceback.exceptions:
                     earlier.last = exception.strip()

@@ -81,3 +81,16 @@ def test_line_of_somebody_else_does_not_end_the_search(tmp_path: Path, line: str
         lines = [f"{prefix}{own}" for own in (*TRACEBACK, "pyarrow.lib.ArrowInvalid: row 3")]
         (tmp_path / "train.out").write_text("\n".join([*lines[:-1], line, lines[-1], DEEPSPEED, ""]))
         assert cause(tmp_path / "train.out").text == lines[-1]
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["[pod/train-0/trainer] ", "trainer_1  | ", "node7\t", "Nov 29 20:00:0{} node7 python[47]: ", "10:00:0{} E "],
+)
+def test_prefix_that_nobody_knew_is_what_the_lines_of_a_traceback_have_in_common(tmp_path: Path, prefix: str) -> None:
+    lines = [prefix.format(number) + line for number, line in enumerate([*TRACEBACK, "lib.Stop: no data"])]
+    other = [line.replace("7", "8").replace("train", "eval") for line in lines]  # of another process, between them
+    (tmp_path / "train.out").write_text(
+        "\n".join([*(line for pair in zip(lines, other, strict=True) for line in pair), ""])
+    )
+    assert cause(tmp_path / "train.out").text == "lib.Stop: no data"
