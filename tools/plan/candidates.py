@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import read_object
 from tools.plan.gpus import named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
+from workshop.record.errors import read_json
 from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
 from workshop.settings.dimensions import why_not
@@ -204,7 +204,7 @@ def _configurations(question: Question) -> Iterator[tuple[str, str]]:
     elif question.nodes > 1:
         fsdp = "fsdp/multi_node.slurm", FSDP
     own = question.config_file and (
-        "zero" if "zero_optimization" in read_object(Path(question.config_file)) else "fsdp"
+        "zero" if "zero_optimization" in read_json(Path(question.config_file)) else "fsdp"
     )
     for kind, (launcher, names) in (("fsdp", fsdp), ("zero", zero)):
         for name in (*names, question.config_file) if own == kind else names:
@@ -257,7 +257,7 @@ def _candidate(
         launcher = f"further/speed-ladder/ladder{'_torchrun' if of_fsdp else '_deepspeed' if name else ''}.slurm"
     argument = f"{'fsdp_configs' if of_fsdp else 'ds_configs'}/{name}.json"
     path = Path(name).absolute() if own else ((REPO / launcher).parent / argument).resolve()
-    shipped = read_object(path) if name else {}
+    shipped = read_json(path) if name else {}
     config = dict(shipped)
     accumulation, optimizer_steps = question.split(micro_batch)
     settings = question.settings(optimizer_steps * question.gpus * micro_batch * accumulation)
