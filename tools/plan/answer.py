@@ -6,6 +6,7 @@ Text has two digits and an interval, because a step is 10 % wrong on average; JS
 import json
 import shlex
 import textwrap
+from dataclasses import asdict
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tools.plan.ranking import best_of_each
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from tools.tables.markdown import padded
 from workshop.record.printable import counted
-from workshop.settings.model_file import model_file
 
 WIDTH = 100
 _ROWS = 10
@@ -191,7 +191,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
         notes.append(
             f"QLoRA: 4 bits save {100 * max(0, saved):.0f} % of the frozen weights: experts are no torch.nn.Linear."
         )
-    if whole := model_file(question.model).get("_text_of"):
+    if whole := question.content.get("_text_of"):
         notes.append(f"The text decoder of {whole} alone, with random weights: no exercise trains images.")
     elif "model_init" in question.settings(1):
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
@@ -229,7 +229,7 @@ def _command(line: str) -> str:
 
 def as_json(question: Question, ranked: list[Candidate]) -> str:
     work = {"steps": question.steps, "work_tokens": question.work_tokens, "node_gib": question.hardware.node_gib}
-    return json.dumps({"question": vars(question) | work, "candidates": [_entry(one) for one in ranked]}, indent=2)
+    return json.dumps({"question": asdict(question) | work, "candidates": [_entry(one) for one in ranked]}, indent=2)
 
 
 def as_csv(question: Question, ranked: list[Candidate]) -> str:

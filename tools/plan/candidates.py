@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 from itertools import product
 from math import ceil, inf
 from pathlib import Path
@@ -80,8 +81,13 @@ class Question:
     work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
     steps = property(lambda self: self.split(self.batch)[1])
 
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """The model's configuration; {} of an unknown model."""
+        return model_file(self.model)
+
     def __post_init__(self) -> None:
-        model, given = model_file(self.model), f"--model {self.model}"
+        model, given = self.content, f"--model {self.model}"
         if not model:
             near = ", ".join(get_close_matches(self.model.rsplit("/", 1)[-1].lower(), ["tiny", *SHAPES], 3, 0))
             raise InputError(f"{given}: unknown; the nearest are {near}; or give a model's config.json, or its folder")
@@ -109,9 +115,8 @@ class Question:
 
     def settings(self, examples: int) -> dict[str, Any]:
         """The settings that all candidates share, under run.json's names. Args: examples: of the whole work."""
-        model = model_file(self.model)
-        hub_name = self.asked or model.get("_name_or_path")
-        known = hub_name and not Path(self.model).exists() and "_text_of" not in model
+        hub_name = self.asked or self.content.get("_name_or_path")
+        known = hub_name and not Path(self.model).exists() and "_text_of" not in self.content
         found = {"model_name": hub_name if known else self.model}
         if not known and not weight_files(Path(self.model)):
             found["model_init"] = "random"
@@ -203,9 +208,7 @@ def _configurations(question: Question) -> Iterator[tuple[str, str]]:
         fsdp, zero = ("fsdp/single_gpu.slurm", ()), ("deepspeed-single-gpu/deepspeed.slurm", ZERO)
     elif question.nodes > 1:
         fsdp = "fsdp/multi_node.slurm", FSDP
-    own = question.config_file and (
-        "zero" if "zero_optimization" in read_json(Path(question.config_file)) else "fsdp"
-    )
+    own = question.config_file and ("zero" if "zero_optimization" in read_json(Path(question.config_file)) else "fsdp")
     for kind, (launcher, names) in (("fsdp", fsdp), ("zero", zero)):
         for name in (*names, question.config_file) if own == kind else names:
             # Two replicas of fewer ranks would leave none to share among.
@@ -215,7 +218,7 @@ def _configurations(question: Question) -> Iterator[tuple[str, str]]:
 
 def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows, those that a script of further/dimensions/ runs for this model, with and without checkpointing."""
-    model, length = model_file(question.model), question.length
+    model, length = question.content, question.length
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
