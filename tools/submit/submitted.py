@@ -1,5 +1,6 @@
 """Finds the runs of a submission by what run.json records, not in a list that could be wrong."""
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -70,13 +71,15 @@ def _environment(submission: Submission) -> dict[str, str]:
 
 
 def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The file's settings, for all lines with the same values of the variables that it reads beside those it sets."""
+    """The file's settings, for all lines with the same values of the variables that it reads beside those it sets.
+
+    Bash also has this process's PATH and HOME.
+    """
     words = re.findall(r"\w+", _NOT_READ.sub("", "\n".join(utf8_lines(file))))
-    return _read(
-        file, file.stat().st_mtime_ns, tuple(sorted((name, variables[name]) for name in {*words} & {*variables}))
-    )
+    read = tuple(sorted((name, variables[name]) for name in {*words} & {*variables}))
+    return _read(file, (file.stat().st_mtime_ns, *map(os.environ.get, ("PATH", "HOME"))), read)
 
 
 @cache
-def _read(file: Path, _: int, variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def _read(file: Path, _: tuple[int | str | None, ...], variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return sourced(file, dict(variables))
