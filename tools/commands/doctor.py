@@ -138,17 +138,17 @@ def time_limit(environment: Environment) -> Finding:
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
     limits = [limit for name, limit in named if (name.rstrip("*") == wanted if wanted else name.endswith("*"))]
     limit_min = min(map(minutes, limits), default=inf)
-    gpu, longer = GPUS[at_hand() or DEFAULT], {}
-    for line in [line for file in exercise_files([]) for line in read_list(file, {})]:
-        name, asked_min = asked_minutes(line, environment)
-        if asked_min > limit_min:
-            planned_min = longer.get(name, (0, 0))[1]
-            with suppress(InputError):  # not for this GPU
-                planned_min = max(planned_min, prediction.limit_min if (prediction := prediction_of(line, gpu)) else 0)
-            longer[name] = asked_min, planned_min
+    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
+    asked = [asked_minutes(line, environment) for line in lines]
+    longer = {name: asked_min for name, asked_min in asked if asked_min > limit_min}
     if not longer:
         return Finding("ok", "no launcher or line asks for more than the partition allows")
-    names = [f"{name} ({asked:.0f} min, planned {planned or '-'})" for name, (asked, planned) in longer.items()]
+    gpu, planned = GPUS[at_hand() or DEFAULT], Counter[str]()
+    for line, (name, _) in zip(lines, asked, strict=True):
+        with suppress(InputError):  # not for this GPU
+            if name in longer and (prediction := prediction_of(line, gpu)):
+                planned[name] = max(planned[name], prediction.limit_min)
+    names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
     text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
     text += f"; planned for {gpu.driver_name}"
     return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")

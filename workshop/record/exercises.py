@@ -118,8 +118,8 @@ class Start:
     """How a training was started.
 
     Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
-        train, on all nodes; rank: this process's; job: SLURM's id, "" without SLURM; supervisor: id of the
-        process that the launcher has become.
+        train, on all nodes; nodes, gpus_per_node: that the launcher asked for; rank: this process's; job: SLURM's id,
+        "" without SLURM; supervisor: id of the process that the launcher has become.
     """
 
     exercise: Path = Path()
