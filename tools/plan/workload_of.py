@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.logs.run import Run, read_object
+from tools.logs.run import Run
 from tools.plan.layout import LOSS_CHUNK, Layout
 from tools.plan.workload import EXAMPLES_PER_POSITION, Strategy, Workload
 from tools.tables.table import exercise_folder
+from workshop.record.errors import read_json
 from workshop.record.exercises import REPO, declared
 from workshop.settings.attention import fastest_kernel
 from workshop.settings.configuration import read_configuration
@@ -54,7 +55,7 @@ def of_run(run: Run) -> Workload:
     if record.config and (path := _config_path(folder := exercise_folder(record.exercise), record.config)):
         takes = declared(folder).takes(script)
         if takes == "rule":
-            config = read_object(path)
+            config = read_json(path)
         else:  # not whether its blocks are the model's: the run had them, from a file of this name
             config = read_configuration(path, settings, world_size, takes, declared(folder).trainer).values
     found = of_settings(settings, config, world_size, record.nodes or 1, script)
