@@ -97,11 +97,6 @@ def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
 # Transformers and datasets, whose import takes a launcher that compiles operators seconds
 
 
-def save_states_by(trainer: Any, save: Callable[[str], None]) -> None:
-    """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
-    trainer._save_optimizer_and_scheduler = save
-
-
 def save_in(trainer: Any, folder: Path) -> None:
     """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
     save = trainer._save_checkpoint
