@@ -21,7 +21,7 @@ from workshop.record.control import Control
 from workshop.record.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
-from workshop.training.hangs import dump_on_sigterm, progress
+from workshop.training.hangs import SLOW_S, progress
 
 CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
@@ -154,7 +154,7 @@ class CheckpointWriter(TrainerCallback):
 
     def _prepare(self, control: Any) -> None:
         if control.should_save:
-            progress(slow=True)
+            progress(SLOW_S)
             self._save_begin_s = time.monotonic()
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:  # comes between decision and save
@@ -197,7 +197,6 @@ class CheckpointWriter(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
-            dump_on_sigterm()
         if state.is_world_process_zero:
             self.control.say("over")
 
