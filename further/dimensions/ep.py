@@ -28,8 +28,6 @@ from transformers import PreTrainedConfig
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import COUNTED_STEP, StepEvidence, open_records
-from workshop.record.errors import InputError
-from workshop.settings.dimensions import why_not
 from workshop.training.models import blocks_of
 
 
@@ -50,8 +48,7 @@ def main() -> None:
 
     # 3. The model. Its experts are cut along "ep" and sharded along "dp"; the rest is sharded over all ranks.
     model = build_model(settings, tokenizer)
-    if reason := why_not("ep", model.config.to_dict(), settings.max_length, mesh["ep"].size()):
-        raise InputError(f"MODEL_NAME={settings.model_name}: {reason}")
+    settings.check_model(model.config.to_dict())
     head = use_loss_head(model, settings)
     all_experts = [block.mlp.experts for block in blocks_of(model)]
     sizes = {"experts": model.config.num_experts, "ep_size": mesh["ep"].size()}
