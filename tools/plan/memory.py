@@ -287,11 +287,9 @@ def saved_bytes(workload: Workload) -> float:
     """What a save holds in the fullest node's CPU memory at once, per trained parameter.
 
     Weights are 4 bytes: safetensors makes all of them bytes before it writes, and FSDP gathers them on rank 0. Then it
-    copies the two moments: gathered all, sharded the node's. An asynchronous save keeps its copy of all three.
+    copies the two moments: gathered all, sharded the node's.
     """
     config, moments = workload.strategy.config, 0.0
     if workload.save in ("steps", "epoch") and workload.family == "fsdp":
         moments = 8 / (workload.nodes if config.get("state_dict_type") == "SHARDED_STATE_DICT" else 1)
-    if moments and config.get("async_save"):
-        return 4 + 4 / workload.nodes + moments
     return max(workload.strategy.weight_bytes * (workload.save != "no"), moments)
