@@ -26,7 +26,6 @@ from urllib.parse import quote
 import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.commands.watch import look
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
@@ -146,30 +145,27 @@ class Entry:
     Attributes:
         id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
         whose: the owner of one's own run, for a reference run its machine.
-        trouble: what is wrong with one's own run, as `watch` says it; "" for nothing.
     """
 
     id: str
     run: Run
     whose: str
-    trouble: str = ""
 
 
 def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
-    """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
-    live = sorted(map(look, reversed(own)), key=lambda one: one.urgency)
+    """One's own runs, those in trouble first; then the reference runs. In each the newest first."""
     several = _people(own) > 1
     by_name: dict[str, Entry] = {}
-    for run, machine, trouble in [
-        *((one.run, "", one.trouble) for one in live),
-        *((run, run.folder.resolve().relative_to(REFERENCE).parts[0], "") for run in reversed(reference)),
+    for run, machine in [
+        *((run, "") for run in sorted(own, key=lambda run: (not run.reason, -run.start.timestamp()))),
+        *((run, run.folder.resolve().relative_to(REFERENCE).parts[0]) for run in reversed(reference)),
     ]:
         name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run"
         while name.lower() in by_name:  # a file system may ignore case
             name += "-2"
         whose = f"reference, {machine}" if machine else run.owner if several else "yours"
-        by_name[name.lower()] = Entry(name, run, whose, trouble)
+        by_name[name.lower()] = Entry(name, run, whose)
     return list(by_name.values())
 
 
@@ -178,7 +174,7 @@ def _cells(entry: Entry) -> list[tuple[str, str]]:
     run, nodes, runtime = entry.run, entry.run.record.nodes or 1, entry.run.runtime_s
     gpus = "none" if run.record.device == "cpu" else str(run.world_size or "")
     return [
-        (run.state, entry.trouble or run.reason),
+        (run.state, run.reason),
         (entry.whose, ""),
         (run.record.exercise, ""),
         (run.configuration, f"fault: {run.fault}" if run.fault else ""),

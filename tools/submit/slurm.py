@@ -1,4 +1,4 @@
-"""The SLURM commands that submitting and watching need."""
+"""The SLURM commands that submitting needs."""
 
 import getpass
 import hashlib
@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from workshop.record.exercises import every_exercise
-from workshop.record.slurm_job import job_line, output_of
+from workshop.record.slurm_job import job_line
 from workshop.settings.env_file import sourced
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
@@ -42,17 +41,6 @@ def queue() -> dict[str, str]:
         raise InputError(f"{' '.join(command)}: {answer.stderr.strip()}; expected SLURM to answer, or use --local")
     jobs = re.findall(rf"^(\S+) +({_MARK}\S+)", answer.stdout, re.MULTILINE)
     return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for state, comment in jobs}
-
-
-def waiting() -> list[str]:
-    """Everybody's waiting jobs of this repository's launchers: id, owner, name, squeue's reason, expected start.
-
-    None without SLURM, or when it is silent.
-    """
-    names = {name for exercise in every_exercise() for name in exercise.launchers}
-    answer = output_of(["squeue", "--noheader", "--states=PENDING", "--format=%o|%i %u %j: %r, start %S"])
-    lines = (line.partition("|") for line in answer.splitlines())
-    return [job for command, bar, job in lines if bar and names & {word.rpartition("/")[2] for word in command.split()}]
 
 
 def queued_again(job: str | None) -> bool:

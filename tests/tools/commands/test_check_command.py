@@ -157,7 +157,7 @@ def test_broken_file_costs_only_its_own_line(written, make_run, logs, tmp_path, 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
-def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_watch_and_page_know(
+def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_runs_and_page_know(
     written, make_run, logs, tmp_path, capsys, monkeypatch
 ):
     make_run("r1")
@@ -167,7 +167,7 @@ def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_watch
     assert main(["check", mine, theirs, "--logs", str(logs)]) == 0
     assert main(["check", nobody, "--format", "csv", "--logs", str(logs)]) == 1
     assert f"named after no owner of runs; expected one of 54321.md, {root}.md" in capsys.readouterr().out
-    assert main(["watch", "--once", "--recent", "1e6", "--logs", str(logs)]) == 0
+    assert main(["runs", "--logs", str(logs)]) == 0
     assert {root, "54321"} < set(capsys.readouterr().out.split())
     monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
     assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
