@@ -59,8 +59,7 @@ def profiled(make_run):
 def test_summary_of_a_trace_is_that_of_its_kernels(profiled, capsys):
     assert main(["profile", str(profiled(f"{GPU}\n{CPU}"))]) == 0
     header, _, *rows = [line.strip("| ") for line in capsys.readouterr().out.splitlines()]
-    assert (header, rows[: len(EXPECTED)]) == ("Profile | 0_textbook", EXPECTED)
-    assert rows[-5].startswith("0_textbook | matrix products | `nvjet_sm90_hsh_256x128` | 20.00 | ")
+    assert (header, rows) == ("Profile | 0_textbook", EXPECTED)
 
 
 def test_trace_of_a_cpu_and_a_damaged_one_are_named(profiled, capsys):
