@@ -14,6 +14,7 @@ from tools.errors import InputError
 from tools.submit.submissions import Submission
 from workshop.record.slurm_job import job_line
 from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import by_name
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -60,6 +61,15 @@ def minutes(text: str) -> float:
     days, first, second, third = (int(part or 0) for part in found.groups())
     in_hours = found[1] or found[4]  # days-hours:minutes:seconds
     return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
+
+
+def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
+    """The line or launcher that sets the job's time limit, and the minutes."""
+    if own := by_name(line.options).get("time"):
+        return line.place, minutes(own)
+    header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
+    limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
+    return f"{line.exercise.name}/{line.launcher}", minutes(limit)
 
 
 def site_options(root: Path) -> dict[str, str]:

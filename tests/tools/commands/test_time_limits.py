@@ -3,11 +3,10 @@
 import pytest
 
 from tests.simulated_here import simulated_here
-from tools.commands.doctor import asked_minutes
 from tools.plan.gpus import GPUS
 from tools.plan.submitted_lines import predictions_of
 from tools.plan.workload import SOCKETS_GB_PER_S
-from tools.submit.slurm import minutes
+from tools.submit.slurm import asked_minutes, minutes
 from tools.submit.submissions import exercise_files, read_list
 
 
