@@ -20,6 +20,7 @@ FILES = ("train.out", "steps.csv", "gpu_memory.csv", "cpu_memory.txt", "nccl.log
 @pytest.fixture
 def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch) -> Callable[[], str]:
     """What all commands that read logs print about the folder."""
+    monkeypatch.setenv("LOG_DIR", str(tmp_path))
     monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
 
     def run() -> str:
@@ -29,7 +30,7 @@ def printed(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypat
             ("runs", "--format", "csv"),
             ("fill", "baseline"),
             ("plot", "baseline", "--output", str(tmp_path / "plot.png")),
-            ("page", "--output", str(tmp_path / "page")),
+            ("page",),
         ):
             assert main([*words, "--logs", str(logs)]) in (0, 2, 3), words
         output = capsys.readouterr()

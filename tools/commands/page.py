@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -50,23 +49,15 @@ _ELSEWHERE = {"settings", "versions", "command", "trainer_classes", "reason", "n
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
-    folder = "the page's folder, replaced if it is an older page (default: page/ in the logs folder)"
-    parser.add_argument("--output", type=Path, metavar="DIR", help=folder)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    logs, output = chosen_logs(arguments), arguments.output or default_logs() / "page"
-    if not arguments.output:
-        default_logs().mkdir(parents=True, exist_ok=True)
-    runs = chosen_runs(arguments) if arguments.logs or logs[0].is_dir() else []
-    folders = {run.folder.resolve(): run for run in runs}  # each once
+    logs, output = chosen_logs(arguments), default_logs() / "page"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folders = {run.folder.resolve(): run for run in chosen_runs(arguments)}  # each once
     own = [run for folder, run in folders.items() if not folder.is_relative_to(REFERENCE)]
     reference = find_runs(*sorted(REFERENCE.glob("*/")))
     build(own, reference, logs, output)
-    if not own:
-        print(
-            f"no runs of yours in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr
-        )
     print(f"wrote {output}: {counted(len(own), 'run')} and {counted(len(reference), 'reference run')}")
     print(f"next: open {output / 'index.html'} in a browser")
     return 0
@@ -76,12 +67,10 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
 
     Raises:
-        InputError: `output` holds something else, or its parent does not exist.
+        InputError: `output` is something else.
     """
-    if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}")
-    if output.exists() and not (output / _MARK).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
+    if output.exists() and not (output / _MARK).is_file():
+        raise InputError(f"{output}: is no page made by this command; rename it")
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data"):
@@ -213,7 +202,7 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
         "name": f"{run.record.exercise or run.folder.parent.name}: {run_label(run)}",
         "lists": {"What ran": _texts(_facts(run)), "Figures": figures, "Settings": _texts(settings)},
         "damaged": sorted(problems),
-        "last_lines": _last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
+        "last_lines": _last_lines(run.folder / "train.out") if log_shown else [],
         "links": {name: quote(os.fsencode(f"{base}/{name}")) for name in run.files},
     }
 
@@ -237,14 +226,11 @@ def _texts(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {one_line(str(name)): (one_line(str(value)), "") for name, value in values.items()}
 
 
-def _last_lines(path: Path, count: int) -> list[str]:
-    """A log's last whole lines as a terminal shows them: the last state of a progress bar, no control codes.
-
-    An unreadable file gives no lines.
-    """
+def _last_lines(path: Path) -> list[str]:
+    """A log's last lines as a terminal shows them: a bar's last state, no colours; none if it is unreadable."""
     try:
         lines = read_plain(path).decode(errors="replace").split("\n")
     except LogError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
-    return [_COLOUR.sub("", line) for line in lines[-count:]]
+    return [_COLOUR.sub("", line) for line in lines[-_LAST_LINES:]]

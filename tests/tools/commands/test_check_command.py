@@ -169,6 +169,7 @@ def test_file_is_compared_with_the_runs_of_the_user_it_is_named_after_whom_runs_
     assert f"named after no owner of runs; expected one of 54321.md, {root}.md" in capsys.readouterr().out
     assert main(["runs", "--logs", str(logs)]) == 0
     assert {root, "54321"} < set(capsys.readouterr().out.split())
+    monkeypatch.setenv("LOG_DIR", str(tmp_path))
     monkeypatch.setattr("tools.commands.page.REFERENCE", tmp_path / "none")  # hundreds of runs take a while
-    assert main(["page", "--logs", str(logs), "--output", f"{tmp_path}/page"]) == 0
+    assert main(["page", "--logs", str(logs)]) == 0
     assert "2 runs of 2 people" in (tmp_path / "page/index.html").read_text()
