@@ -149,8 +149,8 @@ def test_broken_file_costs_only_its_own_line(written, make_run, logs, tmp_path, 
     assert header == ["file", "tables", "right", "wrong", "not filled in", "problem"]
     assert rows[:2] == [[right, "1", "4", "0", "0", ""], [half, "1", "0", "1", "3", ""]]
     assert rows[2][:5] == [broken, "", "", "", ""]
-    assert rows[2][5].startswith("line 3: the columns of Table 1 are not those of"), "the path has its own column"
-    assert rows[3] == [missing, "", "", "", "", "cannot be read as text: No such file or directory"]
+    assert rows[2][5].startswith(f"{broken}:3: the columns of Table 1 are not those of")
+    assert rows[3] == [missing, "", "", "", "", f"{missing}: cannot be read as text: No such file or directory"]
     assert main(["grade", right, half, "--logs", str(logs)]) == 1, "the older name"
     shown, said = capsys.readouterr()
     assert "wrong in 1 file: Table 1, Train Loss (mean), Value" in shown and "`grade` is now `check`" in said
