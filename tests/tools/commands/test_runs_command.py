@@ -39,12 +39,17 @@ def test_running_run_has_its_last_whole_step_and_what_is_wrong_with_it(make_run,
     make_run("nan", running, **{"steps.csv": f"{steps}2,0.5,2048,700,nan,0.2\n"})
     make_run("damaged", running, **{"steps.csv": f"{steps}no step\n2,0.5,2048,700,2.5,0.2\n"})
     age(make_run("silent", running), 300)
+    (age(make_run("hanging", running), 700) / "gpu_memory.csv").touch()
+    age(make_run("lost", running), 700)
     assert main(["runs", "--logs", "logs"]) == 0
-    header, *rows = (re.split(r"\s{2,}", line) for line in capsys.readouterr().out.splitlines()[:5])
+    *table, _, summary, _ = capsys.readouterr().out.splitlines()
+    header, *rows = (re.split(r"\s{2,}", line) for line in table)
     shown = {row[0].rpartition("/")[2]: (row[header.index("step")], " ".join(row[len(header) - 1 :])) for row in rows}
     assert shown["well"] == ("1/64", "") and shown["nan"] == ("2/64", "loss is nan")
     assert re.fullmatch("wrote nothing for 30. s", shown["silent"][1])
+    assert re.fullmatch("wrote nothing for 70. s", shown["hanging"][1]), "its loggers still write"
     assert shown["damaged"][0] == "?" and "steps.csv:3: found 'no step'" in shown["damaged"][1]
+    assert "5 running, 1 lost" in summary
 
 
 def test_run_that_ended_before_its_settings_were_written_adds_no_column(make_run, logs, capsys):
