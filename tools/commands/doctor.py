@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)"
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help=names)
     parser.add_argument("--space", type=above_0, default=20, metavar="GIB", help="room for runs (default: 20)")
-    parser.add_argument("--logs", type=Path, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -43,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
         **with_torch(environment, arguments.names),
         "slurm": slurm(environment),
         "time limit": time_limit(environment),
-        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
+        "space": space(default_logs().resolve(), arguments.space),
         "network": network(environment),
     }
     for name, (status, text, fix) in findings.items():

@@ -76,20 +76,15 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
         for folder in ("runs", "data"):
             (temporary / folder).mkdir(parents=True)
         states = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in own).items())
-        whose = f"{len(own)} of yours" if _people(own) == 1 else f"{len(own)} runs of {_people(own)} people"
-        told = f"{whose}: {states}" if own else "No runs of yours yet"
         where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
-        facts = {"told": f"{told}. {counted(len(reference), 'reference run')}", "where": where}
+        told = f"Own runs: {states or 'none yet'}. {counted(len(reference), 'reference run')}"
+        facts = {"told": told, "where": where}
         _write(entries(own, reference), facts, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _people(own: Sequence[Run]) -> int:
-    return len({run.owner for run in own})
 
 
 def _write(shown: Sequence[Entry], facts: dict[str, str], folder: Path, output: Path) -> None:
@@ -133,7 +128,7 @@ class Entry:
 
     Attributes:
         id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
-        whose: the owner of one's own run, for a reference run its machine.
+        whose: the owner of one's own run; of a reference run its machine.
     """
 
     id: str
@@ -143,7 +138,6 @@ class Entry:
 
 def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
     """One's own runs, those in trouble first; then the reference runs. In each the newest first."""
-    several = _people(own) > 1
     by_name: dict[str, Entry] = {}
     for run, machine in [
         *((run, "") for run in sorted(own, key=lambda run: (not run.reason, -run.start.timestamp()))),
@@ -153,8 +147,7 @@ def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run"
         while name.lower() in by_name:  # a file system may ignore case
             name += "-2"
-        whose = f"reference, {machine}" if machine else run.owner if several else "yours"
-        by_name[name.lower()] = Entry(name, run, whose)
+        by_name[name.lower()] = Entry(name, run, f"reference, {machine}" if machine else run.owner)
     return list(by_name.values())
 
 

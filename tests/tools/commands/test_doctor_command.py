@@ -25,15 +25,14 @@ PARTITIONS = "echo 'cpu* (up, limit 1:00, nodes: 4, (null))'"
 
 def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) -> None:
     """The command itself: no compiler, nothing compiled, an empty cache, no SLURM, no room, no such interface."""
-    logs = tmp_path / "logs"
-    faults = {"CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": str(tmp_path / "none")}
+    faults = {"LOG_DIR": str(tmp_path / "logs"), "CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": str(tmp_path / "none")}
     faults |= {"HF_HOME": str(tmp_path / "hub"), "NCCL_SOCKET_IFNAME": "nosuch0"}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
     bash = tmp_path / "bin"
     bash.mkdir()
     for path in ("/bin/bash", "/usr/bin/env"):
         (bash / Path(path).name).symlink_to(path)
-    words = (sys.executable, "-m", "tools", "doctor", "--space", "1e9", "--logs", logs)
+    words = (sys.executable, "-m", "tools", "doctor", "--space", "1e9")
     *lines, summary = run(*words, code=1, env=inherited | faults, PATH=str(bash)).stdout.splitlines()
     rows = (re.split(r"  +", f"{line}  ")[:4] for line in lines)
     found = {name: (status, text, fix) for status, name, text, fix in rows}
