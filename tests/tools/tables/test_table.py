@@ -66,6 +66,9 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
     )
     tables = blank_tables(readme.parent)
     assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
+    readme.write_text(f"{head}| Samples/s | ? |\n")
+    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Metric"):
+        blank_tables(readme.parent)
     (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
     with pytest.raises(KeyError, match="77"):
         blank_tables(readme.parent)
