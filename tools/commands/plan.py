@@ -19,7 +19,7 @@ from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.ranking import rank, shapes_to_keep
-from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predictions_of, shapes_of
+from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, job_time, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read_argument, read_list, shell_notes
@@ -237,14 +237,16 @@ def _model(given: str) -> str:
 
 
 def _day(arguments: argparse.Namespace) -> str:
-    runs_of = {}
+    gpu, runs_of = named(arguments.gpu, arguments.node_gib), {}
     for folder in (folder for slot in room.slots(arguments.day) for folder in slot.exercises):
-        asked = argparse.Namespace(**vars(arguments) | {"what": [folder.name], "list": None, "total": False})
-        asked.format = "json"
-        found = json.loads(_lines(asked))["runs"]
-        runs_of[folder.name] = [run for run in found if run["must_do"] and "total_runtime_s" in run]
-    per_node = named(arguments.gpu, arguments.node_gib).per_node
-    return room.text(arguments.day, room.Room(arguments.groups, arguments.gpus, per_node), runs_of)
+        required = [line for line in read_list(folder / "submit.txt", os.environ) if line.contains(MUST_DO)]
+        planned = zip(required, predictions_of(required, gpu, _fabric(arguments, 1)), strict=True)
+        times = [(line, taken) for line, found in planned if (taken := job_time(line, found))]
+        runs_of[folder.name] = [
+            room.Run(line.place.split(":")[-1], line.count("nodes") * line.count("gpus-per-node"), taken)
+            for line, taken in times
+        ]
+    return room.text(arguments.day, room.Room(arguments.groups, arguments.gpus, gpu.per_node), runs_of)
 
 
 def _cards(arguments: argparse.Namespace) -> str:
