@@ -10,7 +10,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import REFERENCE, find_runs
@@ -102,7 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
     kept = "instead the predictions in this file, kept before the runs were made"
     check.add_argument("--against", type=Path, metavar="FILE.json", help=kept)
-    check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
     fit = add("fit", _fit, "write constants.json and the simulated steps anew")
     fit.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
@@ -261,20 +259,14 @@ def _runs(folders: list[Path]) -> list[Run]:
 
 
 def _check(arguments: argparse.Namespace) -> str:
-    if arguments.output:
-        plots.check_output(arguments.output)
     if arguments.against:
         return accuracy.kept_table(arguments.against, _runs(arguments.logs))
     found = measured.cases(_runs(arguments.logs))
     if not found:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or REFERENCE}: no run with measured GPU memory")
-    if arguments.output:
-        accuracy.draw(found, arguments.output)
     tables = [accuracy.out_of_memory(found), accuracy.summary(found)]
     if chosen := accuracy.comparisons(found):
         tables.insert(1, accuracy.first_choices(chosen))
-    if arguments.output:
-        tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
 
 
