@@ -237,15 +237,21 @@ def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
     strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, trained(step)["parameters"]
     found: dict[str, float] = {"processes": ranks}
-    if strategy.world_size > 1 or workload.family == "fsdp":  # FSDP opens NCCL's group on one GPU, too
+    several = strategy.world_size > 1 or workload.family == "fsdp"  # FSDP opens NCCL's group on one GPU, too
+    if several:
         found["several"] = ranks
-    if workload.family == "zero":
-        found["deepspeed"] = ranks
+    # Once on a node: what starts the ranks. LoRA's exercise starts DeepSpeed's by torchrun, too.
+    if workload.family == "zero" and "adapter_rank" not in workload.shape:
+        found["deepspeed"] = 1
+    elif several:
+        found["torchrun"] = 1
     if workload.compiles:
         found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
     if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
         found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share
+    elif strategy.sharding == "zero3":  # DeepSpeed's defragment makes one piece of a rank's shard there: zero/utils.py
+        found["defragmented"] = strategy.width * parameters / MIB / workload.nodes
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
 
 
