@@ -1,8 +1,9 @@
-"""Whether the scripts of further/dimensions/ train a decoder as the library does, from its code, without torch.
+"""Whether scripts without a Trainer train a decoder as the library does, from its code, without torch.
 
-Each script replaces a part of a decoder: all but ep.py the step from its head to the loss, cp.py and ulysses.py its
-attention, pp.py the way from block to block, tp.py all matrices. Where the library's code does more there than Llama's,
-the script is refused, except for a scale, a cap or a window that the configuration leaves without effect.
+Each script replaces a part of a decoder: all but ep.py the loss, those of further/dimensions/ also the step from its
+head to the loss, cp.py and ulysses.py its attention, pp.py the way from block to block, tp.py all matrices. Where the
+library's code does more there than Llama's, the script is refused, except for a scale, a cap or a window that the
+configuration leaves without effect.
 """
 
 import ast
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from workshop.record.printable import counted
@@ -43,8 +45,8 @@ _NEVER = re.compile(r"None|False|0(?:\.0)?|None is not None|encoder_hidden_state
 def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int = 1) -> str:
     """Return why the script does not train a model, or not on so many ranks; "" if it does.
 
-    Args: script: tp, cp, ulysses, pp or ep; model: the content of its config.json; max_length: tokens of a row;
-        parts: ranks that share a row, a matrix or the experts, or stages.
+    Args: script: ddp, fsdp, zero, tp, cp, ulysses, pp or ep; model: the content of its config.json; max_length: tokens
+        of a row; parts: ranks that share a row, a matrix or the experts, or stages.
     """
     kind = str(model.get("model_type"))
     known = {"tp": "llama", "ep": "olmoe"}.get(script)
@@ -63,8 +65,8 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
     if script == "pp" and layers < parts:
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
     if values.get("output_router_logits") and script != "ep":
-        return f"{script}.py would train another model than this {kind}: it leaves out the router's own loss"
-    if known:
+        return f"{script}.py would train another model than this {kind}: it leaves out its router's loss"
+    if script not in ("cp", "ulysses", "pp"):
         return ""
     neutral = {name: value for name, value in values.items() if value in (None, 0, 1) and value is not True}
     code = _code(kind, frozenset(neutral.items()))
@@ -100,7 +102,7 @@ def _between_blocks(code: list[str]) -> str:
 def _of_attention(code: list[str], values: dict[str, Any], max_length: int) -> str:
     """What attention does beside a causal softmax of scaled scores, and what else sees several positions."""
     for name in ("sliding_window", "attention_chunk_size"):
-        off = {*(values.get("layer_types") or ())} == {"full_attention"} or values.get("use_sliding_window") is False
+        off = _kinds_of_layers(values) == {"full_attention"} or values.get("use_sliding_window") is False
         if 0 < (values.get(name) or 0) < max_length and not off:
             return f"{name} {values[name]} below MAX_LENGTH={max_length}"
     if "v_head_dim" in values:
@@ -118,6 +120,17 @@ def _of_attention(code: list[str], values: dict[str, Any], max_length: int) -> s
         if not given[source] and re.search(_CACHE, source):
             return f"{re.search('class ([^(:]+)', source)[1]} sees several positions, too"
     return ""
+
+
+def _kinds_of_layers(values: dict[str, Any]) -> set[str]:
+    """The kinds that the file names, or else the library's configuration; empty if that has no expression for them."""
+    if named := values.get("layer_types"):
+        return {*named}
+    code = ast.unparse(ast.parse(modeling_source(str(values.get("model_type")), "configuration")))
+    expressions = re.findall(r"self\.layer_types = (\[.+\])$", code, re.MULTILINE)
+    with suppress(Exception):  # it uses what is computed before
+        return {*eval(expressions[0], {"self": SimpleNamespace(**values)})}
+    return set()
 
 
 @cache
