@@ -127,7 +127,7 @@ def _kinds_of_layers(values: dict[str, Any]) -> set[str]:
     if named := values.get("layer_types"):
         return {*named}
     code = ast.unparse(ast.parse(modeling_source(str(values.get("model_type")), "configuration")))
-    expressions = re.findall(r"self\.layer_types = (\[.+\])$", code, re.MULTILINE)
+    expressions = re.findall(r"self\.layer_types = (\[.+)$", code, re.MULTILINE)
     with suppress(Exception):  # it uses what is computed before
         return {*eval(expressions[0], {"self": SimpleNamespace(**values)})}
     return set()
