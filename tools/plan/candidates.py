@@ -24,7 +24,7 @@ from tools.plan.workload_of import head_size, of_layout, of_settings
 from workshop.record.errors import read_json
 from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
-from workshop.settings.dimensions import is_like_llama, why_not
+from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
@@ -220,7 +220,7 @@ def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows, those that a script of further/dimensions/ runs for this model, with and without checkpointing."""
     model, length = question.content, question.length
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
-    if length <= MEASURED_LENGTH or not keys or question.precision != "bf16" or not is_like_llama(model, length):
+    if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
     for dp, tp, cp, pp in splits(question.gpus):
         if length % (2 * cp * tp) == 0 and pp <= layers:
@@ -228,7 +228,7 @@ def layouts(question: Question) -> Iterator[Candidate]:
             sizes = (length, rows, model["hidden_size"], keys * head_size(model))
             tied = model.get("tie_word_embeddings", False)
             layout = Layout(dp, tp, cp, pp, *sizes, False, tied)
-            if not why_not(layout.dimension, model, layout.sizes[layout.dimension]):
+            if not why_not(layout.dimension, model, length, layout.sizes[layout.dimension]):
                 for checkpointing in (False, True):
                     yield _with_layout(question, replace(layout, checkpointing=checkpointing))
 

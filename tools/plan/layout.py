@@ -78,7 +78,8 @@ class Layout:
         for one in operations["blocks"].values():
             one["launches"] *= max(cost if self.sizes[name] > 1 else 1 for name, cost in _LAUNCH_COST.items())
         # A rank's queries see the whole row; the simulated ones saw their own part of it.
-        operations["blocks"]["attention"]["flops"] *= self.row_parts
+        if self.row_parts > 1:
+            operations["blocks"]["attention"]["flops"] *= self.row_parts
         found = {"block_parameters": step["block_parameters"] / self.tp, "blocks": own, "parameters": parameters}
         found |= {"parameter_tensors": step["parameter_tensors"] / self.pp, "operations": operations}
         found["largest_parameter"] = step["largest_parameter"] / self.tp

@@ -59,6 +59,13 @@ def test_layout_sends_what_is_proved_of_its_script(sizes: dict[str, int]) -> Non
         assert 0 < layout.traffic(layout.on_rank(STEP), 8)[0] == pytest.approx(proved(layout))
 
 
+def test_attention_without_a_kernel_is_planned_where_ranks_have_whole_rows() -> None:
+    """As GraniteSWA's, whose sinks no kernel of PyTorch knows: `plan model` ended in a KeyError."""
+    blocks = {"other": STEP["operations"]["blocks"]["other"]}
+    step = STEP | {"operations": STEP["operations"] | {"blocks": blocks}}
+    assert replace(ALONE, pp=2).on_rank(step)["operations"]["blocks"].keys() == {"other"}
+
+
 @pytest.mark.parametrize(("run", "sizes"), [("023250-p1349", (1, 1, 2)), ("023218-p1140", (1, 2, 1))], ids=["cp", "tp"])
 def test_allocated_memory_is_that_of_a_run(run: str, sizes: tuple[int, int, int]) -> None:
     """The loss was the speed ladder's, which never keeps fp32 logits: 17 and 5 % less memory than measured."""
