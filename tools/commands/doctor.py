@@ -151,7 +151,8 @@ def time_limit(environment: Environment) -> Finding:
     names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
     text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
     text += f"; planned for {gpu.driver_name}"
-    return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
+    fix = f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env for the launchers, another partition for the lines"
+    return Finding("warning", text, fix)
 
 
 def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
