@@ -142,8 +142,10 @@ def time_limit(environment: Mapping[str, str]) -> Finding:
             if name in longer and (prediction := prediction_of(line, gpu)):
                 planned[name] = max(planned[name], prediction.limit_min)
     names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
-    text = f"planned for {gpu.driver_name}, the partition allows {limit_min:.0f} min: {', '.join(names)} wait for ever"
-    return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
+    text += f"; planned for {gpu.driver_name}"
+    fix = f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env for the launchers, another partition for the lines"
+    return Finding("warning", text, fix)
 
 
 def space(logs: Path, needed_gib: float) -> Finding:
