@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from custom_model.settings import MODEL_NAME, GPTSettings
 from workshop.record.errors import InputError
+from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import model_file
 from workshop.settings.settings import count, setting
 
@@ -27,6 +28,6 @@ class ByHandSettings(GPTSettings):
                 raise InputError(f"{name.upper()}={value}: the scripts do not show it; expected it to be left out")
 
     def check_start(self) -> None:
-        if model_file(self.model_name).get("output_router_logits"):
-            found = "output_router_logits in its config.json: the scripts leave out the router's own loss"
-            raise InputError(f"MODEL_NAME={self.model_name}: {found}; expected it to be false")
+        script = self.start.script.removesuffix(".py")
+        if reason := why_not(script, model_file(self.model_name), self.max_length):
+            raise InputError(f"MODEL_NAME={self.model_name}: {reason}")

@@ -78,7 +78,7 @@ class DimensionSettings(ByHandSettings):
     def check_model(self, model: Mapping[str, Any]) -> None:
         """Raises InputError for the content of a config.json that these ranks cannot train; {} is not known yet."""
         parts = self.layout(self.start.processes)[1] * (2 if self.schedule == "interleaved" else 1)
-        if model and (reason := why_not(self.dimension, model, parts)):
+        if model and (reason := why_not(self.dimension, model, self.max_length, parts)):
             raise InputError(f"MODEL_NAME={self.model_name}: {reason}")
 
     def layout(self, ranks: int) -> tuple[int, int]:

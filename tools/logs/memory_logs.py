@@ -25,7 +25,7 @@ _TIMESTAMP = re.compile(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d(\.\d{1,6})?")
 # What nvidia-smi prints for a quantity the GPU does not report, such as [N/A], ERR! or [GPU is lost].
 _NOT_AVAILABLE = re.compile(r"\[.*\]|N/A|ERR!|[A-Z]\w* [\w ]+|")
 _COLUMNS = ("timestamp", "index or uuid", "memory.used")
-_PSRECORD = "4 numbers: elapsed time (s), CPU (%), Real (MB), Virtual (MB); with --include-io another 4"
+_PSRECORD = "4 numbers, the plain format: elapsed time (s), CPU (%), Real (MB), Virtual (MB); with --include-io 4 more"
 _BLANK = b" \t\0\xef\xbb\xbf"  # a byte order mark, too
 
 

@@ -24,7 +24,7 @@ from tools.plan.workload_of import head_size, of_layout, of_settings
 from workshop.record.errors import read_json
 from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
-from workshop.settings.dimensions import is_like_llama, why_not
+from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
@@ -220,15 +220,15 @@ def layouts(question: Question) -> Iterator[Candidate]:
     """For long rows, those that a script of further/dimensions/ runs for this model, with and without checkpointing."""
     model, length = question.content, question.length
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
-    if length <= MEASURED_LENGTH or not keys or question.precision != "bf16" or not is_like_llama(model, length):
+    if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
-    for dp, tp, cp, pp, chunks in splits(question.gpus):
-        if length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+    for dp, tp, cp, pp in splits(question.gpus):
+        if length % (2 * cp * tp) == 0 and pp <= layers:
             rows = question.batch * question.gpus // dp
             sizes = (length, rows, model["hidden_size"], keys * head_size(model))
             tied = model.get("tie_word_embeddings", False)
-            layout = Layout(dp, tp, cp, pp, chunks, *sizes, False, tied)
-            if not why_not(layout.dimension, model, chunks * layout.sizes[layout.dimension]):
+            layout = Layout(dp, tp, cp, pp, *sizes, False, tied)
+            if not why_not(layout.dimension, model, length, layout.sizes[layout.dimension]):
                 for checkpointing in (False, True):
                     yield _with_layout(question, replace(layout, checkpointing=checkpointing))
 
@@ -242,8 +242,6 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
     if dimension == "tp":
         settings["sequence_parallel"] = True
-    if layout.chunks > 1:
-        settings["schedule"] = "interleaved"
     if layout.checkpointing:
         settings["gradient_checkpointing"] = True
     settings["loss_chunk"] = LOSS_CHUNK

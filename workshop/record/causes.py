@@ -106,7 +106,8 @@ _SYMPTOMS = [
     Symptom("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
     Symptom("failed", rf"{START}[\w.]*Rendezvous\w*Error: "),
     Symptom("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
-    Symptom("failed", r"^\s*what\(\):\s+\S"),
+    # C++, Python that finds no script or module, a record whose level is fatal.
+    Symptom("failed", rf"^\s*what\(\):\s+\S|{START}(?:\S*python[\d.]*: \w|FATAL: |F\d{{4}} \d\d:)"),
     _TASK_ENDED,
     Symptom("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)"),
     Symptom("failed", rf"{START}(?:ssh: |Host key verification failed|\S+: Permission denied \()"),
@@ -119,7 +120,7 @@ _EXCEPTIONS = [symptom for symptom in _SYMPTOMS if symptom.state == "failed" and
 # Every pattern above has one of these words; most lines of a training have none.
 _HINT = re.compile(
     r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
-    r"|exitcode|: line |denied|ssh: |Host key|watchdog|Traceback|\+-\+-"
+    r"|exitcode|: line |denied|ssh: |Host key|watchdog|Traceback|\+-\+-|python[\d.]*: |FATAL|F\d{4} "
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; errors above it belong to earlier attempts
 CRASHES = (4, 6, 7, 8, 11)  # signals
@@ -182,9 +183,8 @@ def cause(path: Path | str) -> Cause | None:
         line = first[_NOT_STARTED]
         message = f"{line.shown}; {message}"
     name = _name(symptom.state, line.shown)
-    return Cause(
-        symptom.state, name, line.number, one_line(message[:500]), _TASK_FAILED in seen, symptom == _RANK_KILLED
-    )
+    text = one_line(message[:500])
+    return Cause(symptom.state, name, line.number, text, _TASK_FAILED in seen, symptom == _RANK_KILLED)
 
 
 def signal_name(number: int) -> str:

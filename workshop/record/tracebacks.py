@@ -153,7 +153,8 @@ def message_of(path: Path | str, first: Line) -> str:
     for line in itertools.takewhile(lambda line: line.number <= first.number + _LONGEST_MESSAGE, _lines(path)):
         if line.number > first.number:
             inner = line.text[len(begin) :].strip()
-            if not line.text.startswith(begin) or not inner or re.match(_NOT_OF_MESSAGE, inner):
+            wrapped = found[-1].endswith(":") and re.match(EXCEPTION, inner)
+            if not line.text.startswith(begin) or not inner or (re.match(_NOT_OF_MESSAGE, inner) and not wrapped):
                 break
             found.append(inner)
     message = " ".join(found)

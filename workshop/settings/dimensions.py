@@ -1,8 +1,8 @@
 """Which models the scripts of further/dimensions/ can train, as far as a config.json says it, without torch.
 
 Each script replaces a part of a decoder: all but ep.py the step from its head to the loss, cp.py and ulysses.py its
-attention, pp.py the way from block to block, tp.py all matrices. Whether the result is still the library's function a
-small model shows when the script starts (check_model in further/dimensions/shared.py).
+attention, pp.py the way from block to block, tp.py all matrices. This is read before anything is queued; when a script
+starts, a small model also shows that the result is the library's function (further/dimensions/shared.py).
 """
 
 from collections.abc import Mapping
@@ -10,22 +10,16 @@ from typing import Any
 
 from workshop.record.printable import counted
 
-# Types whose head, blocks and attention are Llama's, as small models show (tests/further/dimensions/).
-LIKE_LLAMA = ("llama", "mistral", "olmoe", "phi3", "qwen2", "qwen3", "qwen3_moe", "smollm3")
+# Types whose head, blocks and attention are Llama's, as small models show (tests/further/dimensions/), and the window
+# (tokens) that the library takes where a config.json names none; 0: none.
+LIKE_LLAMA = {"llama": 0, "mistral": 4096, "olmoe": 0, "phi3": 0, "qwen2": 0, "qwen3": 0, "qwen3_moe": 0, "smollm3": 0}
 
 
-def is_like_llama(model: Mapping[str, Any], max_length: int) -> bool:
-    """Return whether cp.py, ulysses.py and pp.py are known to train this model: no window is shorter than a row."""
-    window = model.get("use_sliding_window", True) and model.get("sliding_window")
-    plain = (window or max_length) >= max_length and not model.get("attention_dropout")
-    return plain and model.get("model_type") in LIKE_LLAMA
+def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int = 1) -> str:
+    """Return why the script does not train a model, or not on so many ranks; "" if it does.
 
-
-def why_not(script: str, model: Mapping[str, Any], parts: int = 1) -> str:
-    """Return why the script does not train a model, or not on so many ranks; "" if nothing in its config.json says so.
-
-    Args: script: tp, cp, ulysses, pp or ep; model: the content of its config.json; parts: ranks that share a row, a
-        matrix or the experts, or stages.
+    Args: script: ddp, fsdp, zero, tp, cp, ulysses, pp or ep; model: the content of its config.json; max_length: tokens
+        of a row; parts: ranks that share a row, a matrix or the experts, or stages.
     """
     kind = str(model.get("model_type"))
     known = {"tp": "llama", "ep": "olmoe"}.get(script)
@@ -42,5 +36,20 @@ def why_not(script: str, model: Mapping[str, Any], parts: int = 1) -> str:
     if script == "pp" and layers < parts:
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
     if model.get("output_router_logits") and script != "ep":
-        return f"{script}.py would train another model than this {kind}: it leaves out the router's own loss"
+        return f"{script}.py would train another model than this {kind}: it leaves out its router's loss"
+    return _unlike_llama(script, kind, model, max_length) if script in ("cp", "ulysses", "pp") else ""
+
+
+def _unlike_llama(script: str, kind: str, model: Mapping[str, Any], max_length: int) -> str:
+    if kind not in LIKE_LLAMA:
+        return (
+            f"{script}.py is not shown to train a {kind} as the library does; expected one of {', '.join(LIKE_LLAMA)}"
+        )
+    if script == "pp":  # its attention is the library's
+        return ""
+    window = model.get("sliding_window", LIKE_LLAMA[kind])
+    if window and window < max_length and model.get("use_sliding_window") is not False:
+        return f"{script}.py has no window; found one of {window} tokens, below MAX_LENGTH={max_length}"
+    if dropout := model.get("attention_dropout"):
+        return f"{script}.py has no attention dropout; found {dropout}, expected 0"
     return ""

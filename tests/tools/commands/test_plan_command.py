@@ -114,7 +114,6 @@ def test_what_the_shell_sets_is_said(capsys: pytest.CaptureFixture[str], monkeyp
         (["--nodes=0 baseline/baseline.slurm", "--total"], "--nodes=0: expected a whole number of at least 1"),
         (["check", "--output", "plan.txt"], "--output plan.txt: expected a name that ends in .png, .svg or .pdf, in"),
         (["fsdp/multi_gpu.slurm fsdp_configs/ddp.json --nodes=2"], "multi_gpu.slurm reads no argument 2"),
-        (["MODEL_NAME=llama-3.2-1b RUNG=variant_float8 speed-ladder/ladder.slurm", "--gpu", "a100-80gb"], "no fp8"),
         (["RUNG=0_textbook FLOAT8=rowwise further/speed-ladder/ladder.slurm"], "float8 is bf16; expected BF16=true"),
         (["BF16=true baseline/baseline.slurm"], "FP16=true and BF16=true: expected at most one of them to be true"),
         (["BF16=false lora/lora.slurm ds_configs/zero2.json"], "zero2.json is DeepSpeed's, which would change"),

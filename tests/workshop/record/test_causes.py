@@ -203,6 +203,8 @@ ONE_OF_MANY = [
     (["srun: error: Node failure on node4", CONNECTION], "failed", "srun: error: Node failure on node4"),
     ([REQUEUE, KILLED], "preempted", REQUEUE),
     ([SSH := "node2: ssh: connect to host node2 port 22: Connection refused", "pdsh@node1: 255"], "failed", SSH),
+    ([IMAGE := "FATAL:   While making image from oci registry: 429 Too Many Requests", TASK_1], "failed", IMAGE),
+    ([PYTHON := "/env/bin/python: can't open file '/work/trian.py': [Errno 2] No such file", TASK_1], "failed", PYTHON),
     ([HOST := "node2: Host key verification failed."], "failed", HOST),
     ([SRUN := "srun: error: Unable to create step for job 2: Requested node"], "failed", SRUN),
 ]

@@ -61,6 +61,8 @@ OUTPUTS = {
     "logged": (["2026-03-02 10:00:00,000 - root - ERROR - no upload", *TRACEBACK, "ValueError: x", "{'loss': 0.5}",
                 *TRACEBACK, "socket.timeout: timed out"], ""),
     "thread": (["Exception in thread Thread-3:", *TRACEBACK, "ValueError: x", *TRACEBACK, "StopIteration"], ""),
+    "announced": ([*TRACEBACK, "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:", "zmq.Error: x"],
+                  "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised: zmq.Error: x"),
     "interrupted": ([*TRACEBACK, INTERRUPTED, DEEPSPEED], DEEPSPEED),
     "warning raised": (["Exception ignored in: <function f at 0x7f>", *TRACEBACK, "ResourceWarning: x", *TRACEBACK,
                         "DeprecationWarning: y"], "DeprecationWarning: y"),
