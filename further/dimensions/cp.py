@@ -20,7 +20,7 @@ from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
 from fused_attention import fused_attention, fused_backward, use_attention
-from shared import check_model, clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, clip_grad_norm, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.private_names import flattened
 from workshop.training.models import blocks_of
@@ -110,7 +111,8 @@ def shard_of(batch: dict[str, torch.Tensor], ring: dist.ProcessGroup, device: to
 
     A causal row's first chunk sees itself only and its last one sees all: each such pair has as much to compute.
     """
-    whole, rank = {"input_ids": batch["input_ids"], "targets": next_tokens(batch["labels"])}, ring.rank()
+    # Labels are shifted before a row is split: no rank needs a neighbour's first token.
+    whole, rank = {"input_ids": batch["input_ids"], "targets": next_targets(batch["labels"])}, ring.rank()
     whole["position_ids"] = torch.arange(batch["labels"].shape[1]).expand_as(batch["labels"])
     chunks = {name: tensor.to(device).chunk(2 * ring.size(), dim=1) for name, tensor in whole.items()}
     return {name: torch.cat((parts[rank], parts[-1 - rank]), dim=1) for name, parts in chunks.items()}

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import clip_grad_norm, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import clip_grad_norm, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -27,6 +27,7 @@ from transformers import PreTrainedConfig
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.measure.by_hand_recorder import COUNTED_STEP, StepEvidence, open_records
 from workshop.private_names import flattened
 from workshop.training.models import blocks_of
@@ -76,7 +77,7 @@ def main() -> None:
             dist.all_reduce(targets)
             loss, tokens = torch.zeros((), device=device), 0
             for number, batch in enumerate(micro_batches, start=1):
-                ids, head.targets = batch["input_ids"].to(device), next_tokens(batch["labels"]).to(device)
+                ids, head.targets = batch["input_ids"].to(device), next_targets(batch["labels"]).to(device)
                 model.set_requires_gradient_sync(number == len(micro_batches))
                 result = model(input_ids=ids, output_router_logits=True)
                 # 4. The router learns to use all experts by an auxiliary loss, the mean over the micro-batches.

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import check_model, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
@@ -27,6 +27,7 @@ from transformers import PreTrainedModel
 
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.record.errors import InputError
 from workshop.record.printable import counted
@@ -89,7 +90,7 @@ def main() -> None:
 
     for [batch] in islice(batches_of_steps(loader, replace(settings, grad_acc=1)), steps):
         with evidence.step([batch]):
-            targets = next_tokens(batch["labels"]).to(device)
+            targets = next_targets(batch["labels"]).to(device)
             total.copy_((targets != IGNORE).sum())
             dist.all_reduce(total, group=copies)
             # 5. The schedule cuts the rows into micro-batches; each goes through all stages, forward and backward.
@@ -153,7 +154,7 @@ def loss_of_stages(settings: DimensionSettings, model: PreTrainedModel, batch: d
     """The loss of a model in two stages, whose weights are the model's."""
     weights = {id(weight): weight for weight in model.parameters()}
     first, last = (Stage(deepcopy(model, dict(weights)), number, 2, settings) for number in range(2))
-    return last(first(batch["input_ids"]), next_tokens(batch["labels"]))
+    return last(first(batch["input_ids"]), next_targets(batch["labels"]))
 
 
 def prediction(model: PreTrainedModel, settings: DimensionSettings, ranks: int, count: int) -> dict[str, str | float]:

@@ -11,7 +11,6 @@ from ddp import share_of_learning_rate
 from dimension_settings import DimensionSettings
 from torch.distributed.checkpoint import save
 from torch.distributed.tensor import DTensor
-from torch.nn.functional import pad
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel
@@ -20,6 +19,7 @@ from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE, Encoded, PaddingCollator
 from workshop.kernels.fast_models.exactness import ROW, difference
 from workshop.kernels.fast_models.loss import LossHead
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.record.errors import InputError
 from workshop.training.models import model_config
 
@@ -32,7 +32,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
 
     def change(model: PreTrainedModel, examples: list[Encoded]) -> torch.Tensor:
         batch = PaddingCollator(0, ROW)(examples)
-        return loss_sum(model, batch) / (next_tokens(batch["labels"]) != IGNORE).sum()
+        return loss_sum(model, batch) / (next_targets(batch["labels"]) != IGNORE).sum()
 
     if settings.model_name != MODEL_NAME:
         config = model_config(settings).get_text_config(decoder=True)
@@ -44,7 +44,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
 
 def loss_of_head(settings: DimensionSettings, model: PreTrainedModel, batch: dict[str, torch.Tensor]) -> torch.Tensor:
     """The sum of the loss by the head of `use_loss_head` alone."""
-    use_loss_head(model, settings).targets = next_tokens(batch["labels"])
+    use_loss_head(model, settings).targets = next_targets(batch["labels"])
     return model(input_ids=batch["input_ids"]).logits
 
 
@@ -59,14 +59,6 @@ def use_loss_head(model: PreTrainedModel, settings: DimensionSettings) -> LossHe
     head.__class__ = LossHead
     head.chunk = settings.loss_chunk or settings.max_length
     return head
-
-
-def next_tokens(labels: torch.Tensor) -> torch.Tensor:
-    """Return each position's target, [rows, positions]: position i predicts token i + 1, the last one nothing.
-
-    Labels are shifted before a row is split among ranks, so that no rank needs a neighbour's first token.
-    """
-    return pad(labels[:, 1:], (0, 1), value=IGNORE)
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict]:

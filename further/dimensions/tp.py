@@ -16,7 +16,7 @@ import torch.distributed as dist
 from common import build_model, end_rank, own_device
 from ddp import batches_of_steps
 from dimension_settings import DimensionSettings
-from shared import check_model, clip_grad_norm, loss_of_head, next_tokens, optimizer_of, save_weights, use_loss_head
+from shared import check_model, clip_grad_norm, loss_of_head, optimizer_of, save_weights, use_loss_head
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Placement, Replicate, Shard
@@ -36,6 +36,7 @@ from transformers import PreTrainedModel
 from custom_model.settings import MODEL_NAME
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
 from workshop.measure.run_facts import local_numel
 from workshop.training.models import blocks_of
@@ -84,7 +85,7 @@ def main() -> None:
             dist.all_reduce(targets, group=mesh.get_group("dp"))
             loss = torch.zeros((), device=device)
             for number, batch in enumerate(micro_batches, start=1):
-                ids, head.targets = batch["input_ids"].to(device), next_tokens(batch["labels"]).to(device)
+                ids, head.targets = batch["input_ids"].to(device), next_targets(batch["labels"]).to(device)
                 # With sequence parallelism a block has a part of the positions: it cannot count them by itself.
                 positions = torch.arange(ids.shape[1], device=device)[None]
                 model.set_requires_gradient_sync(number == len(micro_batches))

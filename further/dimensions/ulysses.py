@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 from common import end_rank, own_device
 from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
-from shared import next_tokens
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
+from workshop.kernels.fast_models.packing import next_targets
 from workshop.kernels.operators import prepare_operators
 
 
@@ -59,7 +59,7 @@ def attention(_: Any, query: Any, key: Any, value: Any, *__: Any, scaling: float
 
 def shard_of(batch: dict[str, torch.Tensor], group: dist.ProcessGroup, device: torch.device) -> dict[str, torch.Tensor]:
     """Our part of each row: the exchange puts the parts together in the order of the ranks."""
-    whole = {"input_ids": batch["input_ids"], "targets": next_tokens(batch["labels"])}
+    whole = {"input_ids": batch["input_ids"], "targets": next_targets(batch["labels"])}
     whole["position_ids"] = torch.arange(batch["labels"].shape[1]).expand_as(batch["labels"])
     return {name: tensor.to(device).chunk(group.size(), dim=1)[group.rank()] for name, tensor in whole.items()}
 

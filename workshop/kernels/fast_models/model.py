@@ -89,7 +89,7 @@ class Packed:
         if labels is None:
             return super().forward(input_ids, attention_mask=attention_mask, **options)
         hidden = self._hidden(input_ids, document_ids).flatten(0, 1)
-        targets = next_targets(labels)
+        targets = next_targets(labels).flatten()
         if target_positions is not None:
             # Not hidden[target_positions], whose backward pass sorts the positions first.
             hidden, targets = (of_all.index_select(0, target_positions) for of_all in (hidden, targets))

@@ -51,8 +51,8 @@ def _row(examples: list[Encoded]) -> Encoded:
 
 
 def next_targets(labels: torch.Tensor) -> torch.Tensor:
-    """Return each position's target, flat: the label of the row's next position; IGNORE at the row's end."""
-    return functional.pad(labels[:, 1:], (0, 1), value=IGNORE).flatten()
+    """Return each position's target, [rows, positions]: the label of the row's next position; IGNORE at its end."""
+    return functional.pad(labels[:, 1:], (0, 1), value=IGNORE)
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ class LabelledOnly:
 
     def __call__(self, rows: list[Encoded]) -> dict[str, Any]:
         batch = self.collator(rows)
-        return batch | {"target_positions": (next_targets(batch["labels"]) != IGNORE).nonzero().squeeze(1)}
+        return batch | {"target_positions": (next_targets(batch["labels"]).flatten() != IGNORE).nonzero().squeeze(1)}
