@@ -15,9 +15,10 @@ def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> N
     figures = (copy / "tools/logs/figures.py").read_text()
     new = '    Figure("warmup_steps", lambda run: sources.summary(run).get("warmup_steps"), "Warm-up steps"),'
     (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
-    table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
-    (copy / "baseline/README.md").write_text(table)
-    (copy / "baseline/RESULTS.md").unlink()
+    results = copy / "baseline/RESULTS.md"
+    results.write_text(
+        results.read_text().replace("| Train Loss (mean) |", "| Warm-up steps | |\n| Train Loss (mean) |", 1)
+    )
     make_run("r1", summary={"warmup_steps": 3})
     printed = run("python", "-m", "tools", "fill", "baseline", "--logs", logs, "--plain", cwd=copy).stdout
     assert "| Warm-up steps | 3 |" in printed
