@@ -123,13 +123,11 @@ def _of_attention(code: list[str], values: dict[str, Any], max_length: int) -> s
 
 
 def _kinds_of_layers(values: dict[str, Any]) -> set[str]:
-    """The kinds that the file names, or else the library's configuration; empty if that has no expression for them."""
-    if named := values.get("layer_types"):
-        return {*named}
+    """The kinds that the file names, or else the library's configuration; empty where it computes them otherwise."""
     code = ast.unparse(ast.parse(modeling_source(str(values.get("model_type")), "configuration")))
-    expressions = re.findall(r"self\.layer_types = (\[.+)$", code, re.MULTILINE)
+    computed = re.search(r"self\.layer_types = (\[.+)$", code, re.MULTILINE)
     with suppress(Exception):  # it uses what is computed before
-        return {*eval(expressions[0], {"self": SimpleNamespace(**values)})}
+        return {*(values.get("layer_types") or eval(computed[1], {"self": SimpleNamespace(**values)}))}
     return set()
 
 
