@@ -118,12 +118,12 @@ def main() -> int:
     if "RANK" in os.environ:
         measure(settings)
         return 0
-    world_size = int(os.environ["NNODES"]) * int(os.environ["NPROC_PER_NODE"])
+    world_size = settings.start.processes
     if world_size == 1:
         print("fabric check: one GPU has no fabric to check")
         return 0
     command = [*sys.argv[1:], "-m", "custom_model.fabric_check"]
-    process = started(one_per_node([], command, os.environ), signal.SIGTERM)
+    process = started(one_per_node([], command, settings.start), signal.SIGTERM)
     try:
         process.wait(float(os.environ.get("FABRIC_TIMEOUT_S") or 600))
     except subprocess.TimeoutExpired:

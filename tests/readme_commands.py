@@ -33,6 +33,7 @@ RUN_ELSEWHERE = (
 )
 REFERENCE = "logs/reference"
 STANDS_FOR = {  # what a participant would have on disk by then, and questions with fewer answers
+    "watch -n 5 ": "",  # until Ctrl-C
     "llama-3.1-8b --gpus 8 --length 65536": "tiny-llama --gpus 2 --length 8192 --batch 1",
     "llama-3.1-8b --gpus 16 --nodes 2": "tiny-llama --gpus 2 --nodes 2",
     "--length 131072": "--length 8192",
@@ -126,8 +127,6 @@ def _options(command: str, words: str) -> str:
         return f"{before.removesuffix(')')} --dry-run{local}{bracket}{dashes}{after}"
     if command == "doctor":  # what it finds depends on the machine
         return " > found || [ $? = 1 ]" if not words else " --help"
-    if command == "watch":
-        return f" --once --logs {REFERENCE}/h200x1"
     if command == "page":  # of all reference runs: half a minute
         return " --help"
     if command in ("fill", "plot", "runs", "check") and not re.search(f"--logs|--explain|--help|{REFERENCE}/", words):

@@ -71,7 +71,7 @@ def test_errors_of_the_sets_that_were_predicted_before_their_runs(capsys: pytest
     shown = [tuple(figures) for _, *figures in table_headed("Step inside", "documents/PLANNER.md")]
     assert len(shown) == len(too_low) and set(shown) == too_low.keys()
     said = ["none", "one", "two", "three", "four"]
-    parts = (shown[:3], shown[3:5], shown[5:7])
+    parts = (shown[:4], shown[4:6], shown[6:8])
     newest, before, beside = (said[sum(too_low[figures] for figures in sets)] for sets in parts)
     page = " ".join((REPO / "documents/PLANNER.md").read_text().split())
-    assert f"in {newest} of the newest 32, in {before} of the 22 before, and in {beside} of the thirteen" in page
+    assert f"in {newest} of the newest 36, in {before} of the 22 before, and in {beside} of the thirteen" in page

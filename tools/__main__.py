@@ -22,11 +22,11 @@ _EXIT_CODES = """exit codes:
   3  no runs to read yet
   130  interrupted"""
 _COMMANDS = (
-    *("doctor", "submit", "plan", "watch", "runs", "fill", "check"),
+    *("doctor", "submit", "plan", "runs", "fill", "check"),
     *("report", "plot", "score", "profile", "page"),
 )
 # Older names, which printed documents have; for one version.
-_RENAMED = {"summary": "runs", "grade": "check"}
+_RENAMED = {"summary": "runs", "grade": "check", "watch": "runs"}
 
 
 class _Harmless:

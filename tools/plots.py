@@ -17,8 +17,7 @@ from tools.logs.memory_logs import read_logs
 from tools.logs.run import Run
 from workshop.record.printable import printable
 
-MOST_POINTS = 100  # of a line: a page of 1,000 runs stays small
-_GPU_LINES = 4  # more lines of a run share their points
+MOST_POINTS = 200  # of a line: a page of 1,000 runs stays small
 # What a loss can be drawn over: the axis' label, and its values from the steps.
 OVER: dict[str, tuple[str, Callable]] = {
     "step": ("step", lambda steps: steps.step),
@@ -57,16 +56,13 @@ class Chart:
     problem: str
 
 
-def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]:
-    """The run's charts that have something to draw, or a log that cannot be read.
-
-    Args: over: one of OVER; most: points of a line.
-    """
+def charts(run: Run, over: str = "step") -> list[Chart]:
+    """The run's charts that have something to draw, or a log that cannot be read; `over` is a key of OVER."""
     drawn = []
     for key, title, x_label, y_label, source in _CHARTS:
         lines, problem = [], ""
         try:
-            curves = _over_steps(run, source, over, most) if isinstance(source, str) else _memory(run, source, most)
+            curves = _over_steps(run, source, over) if isinstance(source, str) else _memory(run, source)
             lines = [line for line in curves if line.x]
         except LogError as error:
             problem = str(error)
@@ -75,14 +71,14 @@ def charts(run: Run, over: str = "step", most: int = MOST_POINTS) -> list[Chart]
     return drawn
 
 
-def _over_steps(run: Run, column: str, over: str, most: int) -> Iterator[Line]:
+def _over_steps(run: Run, column: str, over: str) -> Iterator[Line]:
     """The curve, and a vertical line at each step from which the run was resumed."""
     steps = run.steps
     places = OVER[over][1](steps) if steps else None
     if places is None:
         return
     name = column.removesuffix("_s").replace("_", " ") if run.resumptions else ""
-    curve = _line(name, places, getattr(steps, column), most)
+    curve = _line(name, places, getattr(steps, column))
     yield curve
     if curve.y:
         for step, text in run.resumptions:
@@ -90,25 +86,22 @@ def _over_steps(run: Run, column: str, over: str, most: int) -> Iterator[Line]:
             yield Line(text, [place, place], [min(curve.y), max(curve.y)])
 
 
-def _memory(run: Run, kinds: Sequence[str], most: int) -> Iterator[Line]:
+def _memory(run: Run, kinds: Sequence[str]) -> Iterator[Line]:
     """A line per node, and per GPU: "node1 GPU 0", "node1 RSS"."""
-    samples = []
     for kind in kinds:
         for node, log in read_logs(run, _MEMORY_LOGS[kind]).items():
             for gpu in sorted(set(log.gpu)) or [None]:
                 here = [place for place in range(len(log.mib)) if gpu is None or log.gpu[place] == gpu]
                 name = f"{node} {kind}{'' if gpu is None else f' {gpu}'}".strip()
-                samples.append((name, [log.time_s[place] for place in here], [log.mib[place] for place in here]))
-    shared = max(16, min(most, most * _GPU_LINES // max(1, len(samples))))
-    yield from (_line(*sample, shared) for sample in samples)
+                yield _line(name, [log.time_s[place] for place in here], [log.mib[place] for place in here])
 
 
-def _line(name: str, x: Sequence[float], y: Sequence[float], most: int) -> Line:
-    """At most `most` points, rounded: the first, the last and of each stretch the smallest and the largest."""
+def _line(name: str, x: Sequence[float], y: Sequence[float]) -> Line:
+    """At most MOST_POINTS, rounded: the first, the last and of each stretch the smallest and the largest."""
     points = [point for point in zip(x, y, strict=True) if math.isfinite(point[0]) and math.isfinite(point[1])]
-    if len(points) > most:
+    if len(points) > MOST_POINTS:
         last = len(points) - 1
-        length = math.ceil((last - 1) / ((most - 2) // 2))
+        length = math.ceil((last - 1) / ((MOST_POINTS - 2) // 2))
         kept = {0, last}
         for start in range(1, last, length):
             stretch = range(start, min(start + length, last))

@@ -16,11 +16,25 @@ from typing import Any, NoReturn
 
 import torch
 from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_map as tree_map
 
 # torch
+
+# Attention that also gives, or takes, the log-sum-exp of the scores
+_AT = torch.ops.aten
+flash_attention = _AT._scaled_dot_product_flash_attention
+flash_attention_backward = _AT._scaled_dot_product_flash_attention_backward
+flash_attention_on_cpu = _AT._scaled_dot_product_flash_attention_for_cpu
+flash_attention_on_cpu_backward = _AT._scaled_dot_product_flash_attention_for_cpu_backward
+
+
+def flattened(mesh: DeviceMesh, name: str) -> DeviceMesh:
+    """Return the mesh's ranks in one dimension of this name."""
+    return mesh._flatten(name)
 
 
 def call_before_forward(model: torch.nn.Module, look: Callable[[Any, tuple[Any, ...], dict[str, Any]], None]) -> None:
@@ -97,11 +111,6 @@ def save_as_plain_linear(layer: torch.nn.Linear, *state: Any) -> None:
 # Transformers and datasets, whose import takes a launcher that compiles operators seconds
 
 
-def save_states_by(trainer: Any, save: Callable[[str], None]) -> None:
-    """Let `save(folder)` save the optimizer, the schedule and, under FSDP, the sharded weights."""
-    trainer._save_optimizer_and_scheduler = save
-
-
 def save_in(trainer: Any, folder: Path) -> None:
     """Let the Trainer save its checkpoints in this folder; its own is as before after each, also after an error."""
     save = trainer._save_checkpoint
@@ -115,6 +124,11 @@ def save_in(trainer: Any, folder: Path) -> None:
             trainer.args.output_dir = own
 
     trainer._save_checkpoint = save_there
+
+
+def stop_reporting(callback: Any) -> None:
+    """Have the Trainer's callback of Weights & Biases report nothing any more."""
+    callback._wandb = None
 
 
 def fingerprint(rows: Any) -> str:

@@ -29,6 +29,7 @@ from transformers import PreTrainedModel
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import StepEvidence, open_records
+from workshop.private_names import flattened
 from workshop.training.models import blocks_of
 
 
@@ -55,7 +56,8 @@ def main(dimension: str = "cp", method: str = "cp", attention: Any = None, split
     use_attention(model, attend or (lambda *given: RingAttention.apply(*given, ring)))
     head = use_loss_head(model, settings)
     evidence = StepEvidence(settings, model, data, method=method, dp_size=dp_size)
-    shards, types = mesh["dp", "cp"]._flatten("shards"), MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
+    shards = flattened(mesh["dp", "cp"], "shards")
+    types = MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
     for unit in (*blocks_of(model), model):
         fully_shard(unit, mesh=shards, mp_policy=types)
 

@@ -1,8 +1,9 @@
 """The settings of the five scripts, checked without torch: by-hand's, and how the ranks are laid out."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from by_hand_settings import ByHandSettings
 
@@ -63,18 +64,22 @@ class DimensionSettings(ByHandSettings):
                         f"{name.upper()}={value}: only {dimension}.py reads it; "
                         f"expected it to be left out of {self.dimension}.py's runs"
                     )
-        _, size = self.layout(self.start.processes)
         model = model_file(self.model_name)
         # It has what the scripts know of a Llama. For ep.py the launcher takes another model in a tiny run.
         if self.model_name == MODEL_NAME and self.dimension != "ep":
             model = {"model_type": "llama", "num_attention_heads": self.num_heads, "num_hidden_layers": self.num_layers}
-        parts = size * (2 if self.schedule == "interleaved" else 1)
-        if model and (reason := why_not(self.dimension, model, self.max_length, parts)):
-            raise InputError(f"MODEL_NAME={self.model_name}: {reason}")
+        self.check_model(model)
+        _, size = self.layout(self.start.processes)
         if self.sequence_parallel and (self.padding != "max_length" or self.max_length % size):
             found = f"MAX_LENGTH={self.max_length} PADDING={self.padding}"
             expected = f"expected rows of one length (max_length), a multiple of {counted(size, 'rank')}"
             raise InputError(f"SEQUENCE_PARALLEL=true: found {found}; {expected}")
+
+    def check_model(self, model: Mapping[str, Any]) -> None:
+        """Raises InputError for the content of a config.json that these ranks cannot train; {} is not known yet."""
+        parts = self.layout(self.start.processes)[1] * (2 if self.schedule == "interleaved" else 1)
+        if model and (reason := why_not(self.dimension, model, self.max_length, parts)):
+            raise InputError(f"MODEL_NAME={self.model_name}: {reason}")
 
     def layout(self, ranks: int) -> tuple[int, int]:
         """Return the mesh: groups of ranks with rows of their own (dp_size), ranks in each (the dimension's size).

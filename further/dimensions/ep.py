@@ -28,8 +28,7 @@ from transformers import PreTrainedConfig
 from workshop.data.encoding import IGNORE, load_tokenizer
 from workshop.data.load import load_data
 from workshop.measure.by_hand_recorder import COUNTED_STEP, StepEvidence, open_records
-from workshop.record.errors import InputError
-from workshop.settings.dimensions import why_not
+from workshop.private_names import flattened
 from workshop.training.models import blocks_of
 
 
@@ -50,8 +49,7 @@ def main() -> None:
 
     # 3. The model. Its experts are cut along "ep" and sharded along "dp"; the rest is sharded over all ranks.
     model = build_model(settings, tokenizer)
-    if reason := why_not("ep", model.config.to_dict(), settings.max_length, mesh["ep"].size()):
-        raise InputError(f"MODEL_NAME={settings.model_name}: {reason}")
+    settings.check_model(model.config.to_dict())
     head = use_loss_head(model, settings)
     all_experts = [block.mlp.experts for block in blocks_of(model)]
     sizes = {"experts": model.config.num_experts, "ep_size": mesh["ep"].size()}
@@ -62,7 +60,8 @@ def main() -> None:
             setattr(experts, name, torch.nn.Parameter(part))
         experts.forward = partial(through_experts, experts, mesh.get_group("ep"))
     evidence = StepEvidence(settings, model, data, method="ep", dp_size=world_size, **sizes)
-    shards, types = mesh["dp", "ep"]._flatten("shards"), MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
+    shards = flattened(mesh["dp", "ep"], "shards")
+    types = MixedPrecisionPolicy(torch.bfloat16 if settings.bf16 else None)
     for experts in all_experts:
         fully_shard(experts, mesh=mesh["dp"], mp_policy=types)
     for unit in (*blocks_of(model), model):

@@ -7,16 +7,15 @@ import torch
 from transformers import AttentionInterface, PreTrainedModel
 
 from custom_model.model import SimpleGPTModel
+from workshop import private_names as names
 from workshop.record.errors import InputError
-
-aten = torch.ops.aten
 
 
 def fused_attention(query: Any, key: Any, value: Any, causal: bool, scaling: float | None) -> Any:
     """Return the attention of each query, and the log-sum-exp of its scores [batch, heads, queries]; GPU: bf16 only."""
     if query.is_cuda:
-        return aten._scaled_dot_product_flash_attention(query, key, value, is_causal=causal, scale=scaling)[:2]
-    return aten._scaled_dot_product_flash_attention_for_cpu(query, key, value, is_causal=causal, scale=scaling)
+        return names.flash_attention(query, key, value, is_causal=causal, scale=scaling)[:2]
+    return names.flash_attention_on_cpu(query, key, value, is_causal=causal, scale=scaling)
 
 
 def fused_backward(
@@ -25,9 +24,9 @@ def fused_backward(
     """Return the gradients of query, key and value; `result` and `scale` may cover more keys than these."""
     tensors = (gradient, query, key, value, result, scale)
     if not query.is_cuda:
-        return aten._scaled_dot_product_flash_attention_for_cpu_backward(*tensors, 0.0, causal, scale=scaling)
+        return names.flash_attention_on_cpu_backward(*tensors, 0.0, causal, scale=scaling)
     lengths, seed = (None, None, query.shape[2], key.shape[2]), torch.zeros((), dtype=torch.int64, device=query.device)
-    return aten._scaled_dot_product_flash_attention_backward(*tensors, *lengths, 0.0, causal, seed, seed, scale=scaling)
+    return names.flash_attention_backward(*tensors, *lengths, 0.0, causal, seed, seed, scale=scaling)
 
 
 def use_attention(model: PreTrainedModel, attend: Callable[..., torch.Tensor]) -> None:

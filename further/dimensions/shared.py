@@ -36,7 +36,7 @@ def check_model(settings: DimensionSettings, loss_sum: Callable[..., torch.Tenso
 
     if settings.model_name != MODEL_NAME:
         config = model_config(settings).get_text_config(decoder=True)
-        settings.check_start()  # again: a name on the hub has a config.json now
+        settings.check_model(config.to_dict())  # also what its config.json leaves to the type's defaults
         if reason := difference(config, settings.max_length, change, "cpu"):
             found = f"{settings.dimension}.py would train another model than this {config.model_type}"
             raise InputError(f"MODEL_NAME='{settings.model_name}': {found} ({reason})")

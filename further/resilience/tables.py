@@ -19,7 +19,7 @@ FAULTS = {
     "two jobs on a node": "two_jobs",
     "code edited while queued": "code_edited",
 }
-STATES = {"gathered": "full_shard", "sharded": "full_shard_sharded_state", "asynchronous": "full_shard_async"}
+STATES = {"gathered": "full_shard", "sharded": "full_shard_sharded_state"}
 
 
 def fault(label: str) -> Where:
@@ -27,10 +27,7 @@ def fault(label: str) -> Where:
 
 
 def strategy_and_fault(label: str, what: str) -> Where:
-    """A state is named with its number of GPUs: `asynchronous, 2`."""
-    state, _, gpus = label.partition(", ")
-    where = runs(config=STATES[state], world_size=int(gpus)) if gpus else strategy(label)
-    return where | fault(what)
+    return strategy(label) | fault(what)
 
 
 def save(label: str) -> Where:

@@ -34,7 +34,6 @@ def settings(config: str, **changes: str) -> Settings:
         ({"fsdp": False, "bucket_cap_mb": "100"}, "bucket_cap_mb is '100'; expected a whole number"),
         ({"auto_wrap_policy": "NO_WRAP"}, "auto_wrap_policy is 'NO_WRAP'; expected TRANSFORMER_BASED_WRAP"),
         ({"dp_replicate_size": True}, "dp_replicate_size is True; expected a whole number"),
-        ({"async_save": True}, 'async_save writes shards; expected "state_dict_type": "SHARDED_STATE_DICT"'),
         ({"reshard_after_forward": "hybrid_shard"}, "expected true or false"),
     ],
 )

@@ -17,6 +17,7 @@ def test_new_metric_is_one_definition(make_run, logs: Path, tmp_path: Path) -> N
     (copy / "tools/logs/figures.py").write_text(figures.replace("_FIGURES = [", f"_FIGURES = [\n{new}"))
     table = "**Table 1** *T*\n\n| Metric | Value |\n|---|---|\n| Warm-up steps | |\n"
     (copy / "baseline/README.md").write_text(table)
+    (copy / "baseline/RESULTS.md").unlink()
     make_run("r1", summary={"warmup_steps": 3})
     printed = run("python", "-m", "tools", "fill", "baseline", "--logs", logs, "--plain", cwd=copy).stdout
     assert "| Warm-up steps | 3 |" in printed

@@ -4,7 +4,6 @@ A figure is right within the tolerance, or half a unit of the last digit that `f
 """
 
 import argparse
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -93,9 +92,7 @@ def _print_files(files: list[Path], runs: list[Run], arguments: argparse.Namespa
         try:
             checked = check_form(file, read_text(file), _runs_of_participant(file, runs), arguments)
         except (InputError, NoRunsError) as error:
-            problem = one_line(" ".join(str(error).splitlines()[:2])).removeprefix(f"{file}:").strip()
-            # The file is in a column of its own; what is left may begin with a line number.
-            rows.append([str(file), *[""] * 4, re.sub(r"^(\d+):", r"line \1:", problem)])
+            rows.append([str(file), *[""] * 4, one_line(" ".join(str(error).splitlines()[:2]))])
             failed = True
             continue
         count = counts(checked)
@@ -251,27 +248,27 @@ def judge(typed: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {typed!r}: {problem}"
     if value is None:  # "-" is right where the logs have nothing either
         return (RIGHT, "") if typed and cell.value is None else (BLANK, BLANK)
-    if _is_missing(cell):
-        return WRONG, f"found {typed}: the logs have no such figure"
     if isinstance(value, str) or cell.value is None or isinstance(cell.value, bool):
-        return WRONG, f"found {typed}: the logs say otherwise"
+        return WRONG, f"found {typed}: the logs {'have no such figure' if _is_missing(cell) else 'say otherwise'}"
     rounding = 0.5 * 10.0 ** -len(cell.text.partition(".")[2])
-    allowed = max(abs(cell.value) * tolerance / 100, rounding)
-    if abs(value - cell.value) <= allowed * (1 + 1e-9):  # the rounding of the decimal fractions themselves
+
+    def near(one: float | str | None, figure: float | None) -> bool:
+        if not isinstance(one, float) or figure is None:
+            return False
+        allowed = max(abs(figure) * tolerance / 100, rounding)
+        return abs(one - figure) <= allowed * (1 + 1e-9)  # the rounding of the decimal fractions themselves
+
+    if near(value, cell.value):
         return RIGHT, ""
     shown = [_settings(run) for run in cell.runs]
     for run in [*cell.runs, *(run for run in runs if run.state == "completed" and _settings(run) in shown)]:
         for printed, what in _figures(run, cell.figure.name):
-            if printed is not None and abs(value - printed) <= max(abs(printed) * tolerance / 100, rounding):
+            if near(value, printed):
                 return RIGHT, f"found {typed}: {what}"
-    if typed.translate(_OTHER_MARKS) != typed:
-        with suppress(InputError):
-            other = read_cell(typed.translate(_OTHER_MARKS), cell.figure)
-            if isinstance(other, float) and abs(other - cell.value) <= allowed:
-                return (
-                    WRONG,
-                    f"found {typed}: read as {value:g}; write a point before decimals, a comma before thousands",
-                )
+    with suppress(InputError):
+        if near(read_cell(typed.translate(_OTHER_MARKS), cell.figure), cell.value):
+            advice = "write a point before decimals, a comma before thousands"
+            return WRONG, f"found {typed}: read as {value:g}; {advice}"
     return WRONG, f"found {typed}: too {'large' if value > cell.value else 'small'}"
 
 

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import platform
 import re
 import shutil
 import socket
@@ -21,31 +20,29 @@ from tools.commands.options import above_0
 from tools.logs.runs import default_logs
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.plan.submitted_lines import prediction_of
-from tools.submit.slurm import minutes
-from tools.submit.submissions import Submission, exercise_files, read_list
+from tools.submit.slurm import asked_minutes, minutes
+from tools.submit.submissions import exercise_files, read_list
 from workshop.record.errors import InputError
 from workshop.record.exercises import REPO, exercises_with
 from workshop.record.printable import counted, one_line
 from workshop.settings.env_file import sourced
-from workshop.settings.run_lines import by_name
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)"
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help=names)
     parser.add_argument("--space", type=above_0, default=20, metavar="GIB", help="room for runs (default: 20)")
-    parser.add_argument("--logs", type=Path, default=None, help="folder of the runs (default: $LOG_DIR, else logs/)")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    environment = sourced(REPO / "cluster.env", os.environ)
+    environment = sourced(REPO / "cluster.env", os.environ)  # the shell's, with cluster.env
     findings = {
         "python": python(environment),
         "packages": packages(),
         **with_torch(environment, arguments.names),
         "slurm": slurm(environment),
         "time limit": time_limit(environment),
-        "space": space((arguments.logs or default_logs()).resolve(), arguments.space),
+        "space": space(default_logs().resolve(), arguments.space),
         "network": network(environment),
     }
     for name, (status, text, fix) in findings.items():
@@ -64,34 +61,30 @@ class Finding(NamedTuple):
     fix: str = ""
 
 
-Environment = Mapping[str, str]  # the shell's, with cluster.env
-
-
-def ask(environment: Environment, *command: str, timeout_s: float = 60) -> tuple[str, str]:
+def ask(environment: Mapping[str, str], *command: str, timeout_s: float = 60) -> tuple[str, str]:
     """A program's output, and why it failed, "" if it did not: such as the last line of its standard error."""
-    options = {"capture_output": True, "text": True, "errors": "replace", "timeout": timeout_s}
+    options = {"capture_output": True, "text": True, "errors": "replace"}
     try:
-        answer = subprocess.run(command, cwd=REPO, env=dict(environment), **options)
+        answer = subprocess.run(command, cwd=REPO, env=dict(environment), timeout=timeout_s, **options)
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
         return "", str(error)
     lines = answer.stderr.strip().splitlines() or [f"{command[0]} ended with exit code {answer.returncode}"]
     return answer.stdout, lines[-1] if answer.returncode else ""
 
 
-def with_torch(environment: Environment, names: Sequence[str]) -> dict[str, Finding]:
+def with_torch(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Finding]:
     """Check PyTorch, operators and the hub's cache, in a process: the tools themselves do not import PyTorch."""
-    command = [sys.executable, "-m", "workshop.measure.doctor_probe", *names]
-    output, failed = ask(environment, *command, timeout_s=300)
+    output, failed = ask(environment, sys.executable, "-m", "workshop.measure.doctor_probe", *names, timeout_s=300)
     try:
         return {name: Finding(*found) for name, found in json.loads(output.splitlines()[-1]).items()}
     except (IndexError, ValueError):
         return {"torch": Finding("error", failed or "no answer", "make install")}
 
 
-def python(environment: Environment) -> Finding:
+def python(environment: Mapping[str, str]) -> Finding:
     """Check that jobs use this Python (activate_python in workshop/launch.sh)."""
     folder = Path(environment.get("WORKSHOP_VENV") or REPO / ".venv")
-    text = f"{platform.python_version()}, {sys.executable}"
+    text = f"{sys.version.split()[0]}, {sys.executable}"
     if "CONDA_SH_PATH" in environment or Path(sys.prefix).resolve() == folder.resolve() or not folder.exists():
         return Finding("ok", text)
     text += f", but jobs take {folder}/bin/python: what follows is about another environment"
@@ -111,7 +104,7 @@ def packages() -> Finding:
     return Finding("ok", f"{len(pins)} as pinned in {file.name}")
 
 
-def slurm(environment: Environment) -> Finding:
+def slurm(environment: Mapping[str, str]) -> Finding:
     """Have sbatch check partition, account, limits and GPUs of each launcher, without queueing it; in a job not."""
     if job := environment.get("SLURM_JOB_ID"):
         return Finding("ok", f"job {job} on {socket.gethostname()}, {environment.get('SLURM_JOB_PARTITION')}")
@@ -132,7 +125,7 @@ def slurm(environment: Environment) -> Finding:
     return Finding("error" if len(refused) == len(paths) else "warning", text, fix)
 
 
-def time_limit(environment: Environment) -> Finding:
+def time_limit(environment: Mapping[str, str]) -> Finding:
     """Compare the time that launchers and lines ask for with the partition's limit."""
     answer, wanted = ask(environment, "sinfo", "--noheader", "--format=%P %l")[0], environment.get("SBATCH_PARTITION")
     named = [line.split() for line in answer.splitlines()]  # the default partition has a star
@@ -151,16 +144,8 @@ def time_limit(environment: Environment) -> Finding:
     names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
     text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
     text += f"; planned for {gpu.driver_name}"
-    return Finding("warning", text, f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env")
-
-
-def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
-    """The line or launcher that sets the job's time limit, and the minutes."""
-    if own := by_name(line.options).get("time"):
-        return line.place, minutes(own)
-    header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
-    limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
-    return f"{line.exercise.name}/{line.launcher}", minutes(limit)
+    fix = f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env for the launchers, another partition for the lines"
+    return Finding("warning", text, fix)
 
 
 def space(logs: Path, needed_gib: float) -> Finding:
@@ -170,13 +155,13 @@ def space(logs: Path, needed_gib: float) -> Finding:
         return Finding("error", f"{folder}: cannot write there", "export LOG_DIR=/a/folder/of/yours")
     free_gib = shutil.disk_usage(folder).free / 2**30
     text = f"{free_gib:,.1f} GiB free in {folder}"
-    if free_gib >= needed_gib:
-        return Finding("ok", text)
-    text += f"; expected {needed_gib:g} GiB (documents/RESULTS.md has what each exercise saves)"
-    return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
+    if free_gib < needed_gib:
+        text += f"; expected {needed_gib:g} GiB (documents/RESULTS.md has what each exercise saves)"
+        return Finding("error", text, "make clean-runs  (or LOG_DIR elsewhere, or SAVE=no)")
+    return Finding("ok", text)
 
 
-def network(environment: Environment) -> Finding:
+def network(environment: Mapping[str, str]) -> Finding:
     """Check the interfaces. NCCL takes beginnings of names, after `^` those not to use; gloo takes whole names."""
     interfaces = [name for _, name in socket.if_nameindex()]
     nccl, gloo = (environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
@@ -185,7 +170,7 @@ def network(environment: Environment) -> Finding:
         missing.append(f"NCCL_SOCKET_IFNAME={nccl}")
     if gloo and not set(gloo.split(",")) & set(interfaces):
         missing.append(f"GLOO_SOCKET_IFNAME={gloo}")
+    here = f"interfaces: {' '.join(interfaces)}"
     if missing:
-        fix = f"set it in cluster.env to one of: {' '.join(interfaces)}  (ip -br address)"
-        return Finding("error", f"{', '.join(missing)}: no such interface here", fix)
-    return Finding("ok", f"NCCL_SOCKET_IFNAME={nccl or '(not set)'}, interfaces: {' '.join(interfaces)}")
+        return Finding("error", f"no {', no '.join(missing)}; {here}", "set it in cluster.env to an interface of here")
+    return Finding("ok", f"NCCL_SOCKET_IFNAME={nccl or '(not set)'}, {here}")

@@ -54,7 +54,7 @@ def _form(folder: Path, arguments: argparse.Namespace) -> str:
     by_hand = [table for table in tables if table.by_hand]
     parts = [markdown.TINY_LINE if arguments.tiny else ""]
     if not arguments.only:
-        parts += [_LEGEND if by_hand else "", forms.predictions_form(folder)]
+        parts += [_LEGEND if by_hand else "", forms.predictions_form(folder, arguments.tiny)]
     parts += [*map(markdown.render, tables), _where_read(by_hand) if by_hand else ""]
     return "\n\n".join(filter(None, parts))
 

@@ -13,7 +13,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +25,6 @@ from urllib.parse import quote
 import jinja2
 
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs
-from tools.commands.watch import look
 from tools.errors import InputError, LogError, UnavailableError
 from tools.logs.figures import OF_ONE_RUN, measure, text_of, value_of
 from tools.logs.run import Run, duration
@@ -51,23 +49,15 @@ _ELSEWHERE = {"settings", "versions", "command", "trainer_classes", "reason", "n
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logs_option(parser)
-    folder = "the page's folder, replaced if it is an older page (default: page/ in the logs folder)"
-    parser.add_argument("--output", type=Path, metavar="DIR", help=folder)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    logs, output = chosen_logs(arguments), arguments.output or default_logs() / "page"
-    if not arguments.output:
-        default_logs().mkdir(parents=True, exist_ok=True)
-    runs = chosen_runs(arguments) if arguments.logs or logs[0].is_dir() else []
-    folders = {run.folder.resolve(): run for run in runs}  # each once
+    logs, output = chosen_logs(arguments), default_logs() / "page"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folders = {run.folder.resolve(): run for run in chosen_runs(arguments)}  # each once
     own = [run for folder, run in folders.items() if not folder.is_relative_to(REFERENCE)]
     reference = find_runs(*sorted(REFERENCE.glob("*/")))
     build(own, reference, logs, output)
-    if not own:
-        print(
-            f"no runs of yours in {' or '.join(map(str, logs))} yet: the page shows the reference runs", file=sys.stderr
-        )
     print(f"wrote {output}: {counted(len(own), 'run')} and {counted(len(reference), 'reference run')}")
     print(f"next: open {output / 'index.html'} in a browser")
     return 0
@@ -77,31 +67,24 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
     """Write the page of these runs to the folder `output`, which it replaces if it is an older page.
 
     Raises:
-        InputError: `output` holds something else, or its parent does not exist.
+        InputError: `output` is something else.
     """
-    if not output.parent.is_dir():
-        raise InputError(f"--output {output}: there is no folder {output.parent}")
-    if output.exists() and not (output / _MARK).is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise InputError(f"--output {output}: is no page made by this command; expected one, or a new folder")
+    if output.exists() and not (output / _MARK).is_file():
+        raise InputError(f"{output}: is no page made by this command; rename it")
     temporary = output.with_name(f"{output.name}.{secrets.token_hex(4)}")
     try:
         for folder in ("runs", "data"):
             (temporary / folder).mkdir(parents=True)
         states = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in own).items())
-        whose = f"{len(own)} of yours" if _people(own) == 1 else f"{len(own)} runs of {_people(own)} people"
-        told = f"{whose}: {states}" if own else "No runs of yours yet"
         where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
-        facts = {"told": f"{told}. {counted(len(reference), 'reference run')}", "where": where}
+        told = f"Own runs: {states or 'none yet'}. {counted(len(reference), 'reference run')}"
+        facts = {"told": told, "where": where}
         _write(entries(own, reference), facts, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _people(own: Sequence[Run]) -> int:
-    return len({run.owner for run in own})
 
 
 def _write(shown: Sequence[Entry], facts: dict[str, str], folder: Path, output: Path) -> None:
@@ -145,31 +128,26 @@ class Entry:
 
     Attributes:
         id: file name of its page, without the suffix; of letters, digits, `_` and `-` only.
-        whose: the owner of one's own run, for a reference run its machine.
-        trouble: what is wrong with one's own run, as `watch` says it; "" for nothing.
+        whose: the owner of one's own run; of a reference run its machine.
     """
 
     id: str
     run: Run
     whose: str
-    trouble: str = ""
 
 
 def entries(own: Sequence[Run], reference: Sequence[Run]) -> list[Entry]:
-    """One's own runs as `watch` has them, what is in trouble first; then the reference runs, the newest first."""
-    live = sorted(map(look, reversed(own)), key=lambda one: one.urgency)
-    several = _people(own) > 1
+    """One's own runs, those in trouble first; then the reference runs. In each the newest first."""
     by_name: dict[str, Entry] = {}
-    for run, machine, trouble in [
-        *((one.run, "", one.trouble) for one in live),
-        *((run, run.folder.resolve().relative_to(REFERENCE).parts[0], "") for run in reversed(reference)),
+    for run, machine in [
+        *((run, "") for run in sorted(own, key=lambda run: (not run.reason, -run.start.timestamp()))),
+        *((run, run.folder.resolve().relative_to(REFERENCE).parts[0]) for run in reversed(reference)),
     ]:
         name = f"{machine}-{run.folder.parent.name}-{run.folder.name}".removeprefix("-")
         name = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[-_LONGEST_ID:].strip("-") or "run"
         while name.lower() in by_name:  # a file system may ignore case
             name += "-2"
-        whose = f"reference, {machine}" if machine else run.owner if several else "yours"
-        by_name[name.lower()] = Entry(name, run, whose, trouble)
+        by_name[name.lower()] = Entry(name, run, f"reference, {machine}" if machine else run.owner)
     return list(by_name.values())
 
 
@@ -178,7 +156,7 @@ def _cells(entry: Entry) -> list[tuple[str, str]]:
     run, nodes, runtime = entry.run, entry.run.record.nodes or 1, entry.run.runtime_s
     gpus = "none" if run.record.device == "cpu" else str(run.world_size or "")
     return [
-        (run.state, entry.trouble or run.reason),
+        (run.state, run.reason),
         (entry.whose, ""),
         (run.record.exercise, ""),
         (run.configuration, f"fault: {run.fault}" if run.fault else ""),
@@ -217,7 +195,7 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
         "name": f"{run.record.exercise or run.folder.parent.name}: {run_label(run)}",
         "lists": {"What ran": _texts(_facts(run)), "Figures": figures, "Settings": _texts(settings)},
         "damaged": sorted(problems),
-        "last_lines": _last_lines(run.folder / "train.out", _LAST_LINES) if log_shown else [],
+        "last_lines": _last_lines(run.folder / "train.out") if log_shown else [],
         "links": {name: quote(os.fsencode(f"{base}/{name}")) for name in run.files},
     }
 
@@ -241,14 +219,11 @@ def _texts(values: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {one_line(str(name)): (one_line(str(value)), "") for name, value in values.items()}
 
 
-def _last_lines(path: Path, count: int) -> list[str]:
-    """A log's last whole lines as a terminal shows them: the last state of a progress bar, no control codes.
-
-    An unreadable file gives no lines.
-    """
+def _last_lines(path: Path) -> list[str]:
+    """A log's last lines as a terminal shows them: a bar's last state, no colours; none if it is unreadable."""
     try:
         lines = read_plain(path).decode(errors="replace").split("\n")
     except LogError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in lines if line.strip()]
-    return [_COLOUR.sub("", line) for line in lines[-count:]]
+    return [_COLOUR.sub("", line) for line in lines[-_LAST_LINES:]]

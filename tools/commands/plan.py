@@ -10,7 +10,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tools import plots
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import REFERENCE, find_runs
@@ -19,7 +18,7 @@ from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.ranking import rank, shapes_to_keep
-from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, predictions_of, shapes_of
+from tools.plan.submitted_lines import MUST_DO, NOT_SIMULATED, cost_table, job_time, predictions_of, shapes_of
 from tools.plan.workload import SOCKETS_GB_PER_S
 from tools.plan.workload_of import hub_names
 from tools.submit.submissions import Submission, every_list, exercise_files, read_argument, read_list, shell_notes
@@ -102,7 +101,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     check.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
     kept = "instead the predictions in this file, kept before the runs were made"
     check.add_argument("--against", type=Path, metavar="FILE.json", help=kept)
-    check.add_argument("--output", type=Path, metavar="FILE.png", help="a plot")
 
     fit = add("fit", _fit, "write constants.json and the simulated steps anew")
     fit.add_argument("logs", nargs="*", type=Path, help="folders of runs; default: logs/reference")
@@ -237,14 +235,16 @@ def _model(given: str) -> str:
 
 
 def _day(arguments: argparse.Namespace) -> str:
-    runs_of = {}
+    gpu, runs_of = named(arguments.gpu, arguments.node_gib), {}
     for folder in (folder for slot in room.slots(arguments.day) for folder in slot.exercises):
-        asked = argparse.Namespace(**vars(arguments) | {"what": [folder.name], "list": None, "total": False})
-        asked.format = "json"
-        found = json.loads(_lines(asked))["runs"]
-        runs_of[folder.name] = [run for run in found if run["must_do"] and "total_runtime_s" in run]
-    per_node = named(arguments.gpu, arguments.node_gib).per_node
-    return room.text(arguments.day, room.Room(arguments.groups, arguments.gpus, per_node), runs_of)
+        required = [line for line in read_list(folder / "submit.txt", os.environ) if line.contains(MUST_DO)]
+        planned = zip(required, predictions_of(required, gpu, _fabric(arguments, 1)), strict=True)
+        times = [(line, taken) for line, found in planned if (taken := job_time(line, found))]
+        runs_of[folder.name] = [
+            room.Run(line.place.split(":")[-1], line.count("nodes") * line.count("gpus-per-node"), taken)
+            for line, taken in times
+        ]
+    return room.text(arguments.day, room.Room(arguments.groups, arguments.gpus, gpu.per_node), runs_of)
 
 
 def _cards(arguments: argparse.Namespace) -> str:
@@ -259,20 +259,14 @@ def _runs(folders: list[Path]) -> list[Run]:
 
 
 def _check(arguments: argparse.Namespace) -> str:
-    if arguments.output:
-        plots.check_output(arguments.output)
     if arguments.against:
         return accuracy.kept_table(arguments.against, _runs(arguments.logs))
     found = measured.cases(_runs(arguments.logs))
     if not found:
         raise NoRunsError(f"{', '.join(map(str, arguments.logs)) or REFERENCE}: no run with measured GPU memory")
-    if arguments.output:
-        accuracy.draw(found, arguments.output)
     tables = [accuracy.out_of_memory(found), accuracy.summary(found)]
     if chosen := accuracy.comparisons(found):
         tables.insert(1, accuracy.first_choices(chosen))
-    if arguments.output:
-        tables.append(f"![Predicted over measured]({arguments.output.name})")
     return "\n\n".join(tables)
 
 

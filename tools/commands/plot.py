@@ -17,7 +17,6 @@ from tools.tables.markdown import TINY_LINE
 from tools.tables.table import blank_tables, exercise_folder, tables_py
 from workshop.record.printable import counted
 
-_MOST_POINTS = 1000  # of a line
 # As many as matplotlib has colours that can be told apart.
 _MOST_RUNS = 10
 _COLUMN = "Real tokens/s"  # where a table has it, it is what its rows are compared in
@@ -75,7 +74,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         memory_axes.set_title(memory, fontsize="medium")
         for colour, run in enumerate(runs):
             look = {"color": f"C{colour}", "label": plots.run_label(run) + _resumed(run)}
-            charts = [chart for chart in plots.charts(run, over, _MOST_POINTS) if chart.key in ("loss", key)]
+            charts = [chart for chart in plots.charts(run, over) if chart.key in ("loss", key)]
             if not charts:
                 print(f"{run.folder}: no steps.csv and no log of memory ({run.state})", file=sys.stderr)
             for chart in charts:

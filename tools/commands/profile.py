@@ -1,20 +1,19 @@
-"""Compare the profiled steps of runs (PROFILE=10:10): the GPU's idle time, and the costliest kernels.
+"""Compare the profiled steps of runs (PROFILE=10:10): what the GPU did, how long, and what it waited for.
 
 Shares and times are those with the profiler running; the step without it is beside them. The trace is PyTorch's, in
 Chrome's format: kernels, copies and fills of the GPU and the CPU's operators, each with its category, its beginning
-and its length (microseconds). profile.txt says how long the steps took.
+and its length (microseconds). profile.txt says how long the steps took, and names the costliest kernels.
 """
 
 import argparse
 import gzip
 import json
 import re
-from dataclasses import dataclass
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-
-import pandas as pd
+from typing import NamedTuple
 
 from tools.commands.options import single_run
 from tools.errors import LogError
@@ -25,8 +24,6 @@ from workshop.record.errors import read_plain
 from workshop.record.gpu_time import merged, shares
 from workshop.record.printable import one_line
 
-_COSTLIEST = 5  # kernels of each run
-_NAME_WIDTH = 70
 _SHARES = ("Computing or copying (%)", "Communicating (%)", "Communicating alone (%)", "Idle (%)")
 _HEADING = re.compile(r"steps (\d+) to (\d+), rank 0, ([\d.]+) ms")
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -43,65 +40,12 @@ CLASSES = {
 }
 
 
-@dataclass(frozen=True)
-class Trace:
-    """The profiled steps of a run's rank 0.
+class Event(NamedTuple):
+    """What the GPU or the CPU did, from when until when (microseconds)."""
 
-    Attributes:
-        first: the first step; steps: how many.
-        wall_us: their time with the profiler running.
-        kernels: what the GPU ran, copies included: a row each with its name, start, end and time (microseconds).
-        operators: what the CPU did meanwhile, in the same columns.
-    """
-
-    first: int
-    steps: int
-    wall_us: float
-    kernels: pd.DataFrame
-    operators: pd.DataFrame
-
-    def longest_gap(self) -> tuple[float, str]:
-        """The longest time in which the GPU did nothing (microseconds), and what the CPU did.
-
-        That is the shortest operator that lasted at least half of the gap: the operators around it last longer.
-        """
-        gaps = [(before[1], after[0]) for before, after in pairwise(merged(_intervals(self.kernels)))]
-        start, end = max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
-        inside = self.operators.end.clip(upper=end) - self.operators.start.clip(lower=start)
-        beside = self.operators[inside > (end - start) / 2]
-        name = "nothing that PyTorch records" if beside.empty else beside.loc[beside.time.idxmin(), "name"]
-        return end - start, name
-
-
-def _intervals(events: pd.DataFrame) -> list[tuple[float, float]]:
-    return list(zip(events.start, events.end, strict=True))
-
-
-def class_of(kernel: str) -> str:
-    """One of CLASSES."""
-    return next(name for name, words in CLASSES.items() if re.search(words, kernel, re.IGNORECASE))
-
-
-def read_trace(run: Run) -> Trace:
-    """A run's trace. Raises LogError where there is none, where it is damaged, and where no GPU ran."""
-    heading, path = run.folder / "profile.txt", run.folder / "profile_trace.json.gz"
-    if path.name not in run.files:
-        raise LogError(run.folder, None, f"no {path.name}", "a run with PROFILE=10:10")
-    first_line = read_plain(heading).decode("utf-8", "replace").partition("\n")[0]
-    if not (said := _HEADING.match(first_line)):
-        raise LogError(heading, 1, first_line, "the steps and their time, as `steps 10 to 12, rank 0, 829.7 ms`")
-    try:
-        events = json.loads(gzip.decompress(read_plain(path)))["traceEvents"]
-        timed = [event for event in events if event.get("ph") == "X" and event.get("cat") in (*_ON_GPU, *_ON_CPU)]
-        rows = [(event["cat"], str(event["name"]), float(event["ts"]), float(event["dur"])) for event in timed]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LogError(path, None, str(error), "a trace of PyTorch's profiler") from error
-    frame = pd.DataFrame(rows, columns=["category", "name", "start", "time"]).assign(end=lambda of: of.start + of.time)
-    kernels, operators = (frame[frame.category.isin(categories)] for categories in (_ON_GPU, _ON_CPU))
-    if kernels.empty:
-        raise LogError(path, None, "no kernel of a GPU", "a run on a GPU")
-    first, last = int(said[1]), int(said[2])
-    return Trace(first, last - first + 1, float(said[3]) * 1000, kernels, operators)
+    name: str
+    start: float
+    end: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,47 +55,66 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     runs = [single_run(folder) for folder in arguments.runs]
-    traces = [read_trace(run) for run in runs]
-    names = [run.configuration or run.folder.name for run in runs]
-    if len({run.model for run in runs}) > 1:
-        names = [f"{run.model}, {name}" for run, name in zip(runs, names, strict=True)]
-    columns = [_column(run, trace) for run, trace in zip(runs, traces, strict=True)]
-    print(markdown(["Profile", *names], [[label, *(column[label] for column in columns)] for label in columns[0]]))
-    rows = [[name, *row] for name, trace in zip(names, traces, strict=True) for row in _costliest(trace)]
-    print("\n" + markdown(["Costliest kernels", "Class", "Kernel", "ms per step", "Calls per step"], rows))
+    columns = [profile(run) for run in runs]
+    rows = [[label, *(column[label] for column in columns)] for label in columns[0]]
+    print(markdown(["Profile", *(run.configuration or run.folder.name for run in runs)], rows))
     return 0
 
 
-def _column(run: Run, trace: Trace) -> dict[str, str]:
-    """The cells of a run, by row."""
-    kernels, log, warmup = trace.kernels, run.steps, summary(run).get("warmup_steps", 0)
+def profile(run: Run) -> dict[str, str]:
+    """The cells of a run, by row. Raises LogError where there is no trace, a damaged one, or one without a GPU."""
+    kernels, operators = _events(run)
+    heading = run.folder / "profile.txt"
+    first_line = read_plain(heading).decode("utf-8", "replace").partition("\n")[0]
+    if not (said := _HEADING.match(first_line)):
+        raise LogError(heading, 1, first_line, "the steps and their time, as `steps 10 to 12, rank 0, 829.7 ms`")
+    first, count, wall_ms = int(said[1]), int(said[2]) - int(said[1]) + 1, float(said[3])
+    log, warmup = run.steps, summary(run).get("warmup_steps", 0)
     # The profiler did not slow them down, nor the warm-up.
-    usual_s = [] if log is None else log.step_time_s[(log.step > warmup) & (log.step < trace.first)].tolist()
-    parts = shares(zip(kernels.name, _intervals(kernels), strict=True), trace.wall_us).values()
-    times_us = kernels.time.groupby(kernels.name.map(class_of)).sum()
-    gap_us, beside = trace.longest_gap()
+    usual_s = [] if log is None else log.step_time_s[(log.step > warmup) & (log.step < first)].tolist()
+    parts = shares([(name, (start, end)) for name, start, end in kernels], 1000 * wall_ms).values()
+    times_us: Counter[str] = Counter()
+    for name, start, end in kernels:
+        times_us[next(kind for kind, words in CLASSES.items() if re.search(words, name, re.IGNORECASE))] += end - start
+    gap_us, beside = _longest_gap(kernels, operators)
     return {
         "Step (ms), without the profiler": f"{1000 * median(usual_s):,.1f}" if usual_s else "not measured",
-        "Step (ms), with it": f"{trace.wall_us / 1000 / trace.steps:,.1f}",
+        "Step (ms), with it": f"{wall_ms / count:,.1f}",
         **{label: f"{100 * share:.1f}" for label, share in zip(_SHARES, parts, strict=True)},
-        "Kernels per step": f"{len(kernels) / trace.steps:,.0f}",
-        "Median kernel (us)": f"{kernels.time.median():,.1f}",
+        "Kernels per step": f"{len(kernels) / count:,.0f}",
+        "Median kernel (us)": f"{median(end - start for _, start, end in kernels):,.1f}",
         "Longest gap (ms)": f"{gap_us / 1000:,.2f}",
-        "What the CPU did in it": _cell(beside),
-        **{f"{name} (ms)": f"{times_us.get(name, 0) / 1000 / trace.steps:,.1f}" for name in CLASSES},
+        "What the CPU did in it": one_line(beside).replace("|", "/"),
+        **{f"{name} (ms)": f"{times_us[name] / 1000 / count:,.1f}" for name in CLASSES},
     }
 
 
-def _costliest(trace: Trace) -> list[list[str]]:
-    """Class, name, time and calls of the kernels that take most time, added up by name."""
-    kernels = trace.kernels.groupby("name", sort=False).time.agg(["sum", "count"]).nlargest(_COSTLIEST, "sum")
-    return [
-        [class_of(name), f"`{_cell(name)}`", f"{time_us / 1000 / trace.steps:,.2f}", f"{calls / trace.steps:,.0f}"]
-        for name, time_us, calls in kernels.itertuples()
-    ]
+def _events(run: Run) -> tuple[list[Event], list[Event]]:
+    """What the GPU of rank 0 ran, copies included, and what the CPU did meanwhile."""
+    path = run.folder / "profile_trace.json.gz"
+    if path.name not in run.files:
+        raise LogError(run.folder, None, f"no {path.name}", "a run with PROFILE=10:10")
+    kernels, operators = [], []
+    try:
+        for event in json.loads(gzip.decompress(read_plain(path)))["traceEvents"]:
+            if event.get("ph") == "X" and event.get("cat") in (*_ON_GPU, *_ON_CPU):
+                start = float(event["ts"])
+                where = kernels if event["cat"] in _ON_GPU else operators
+                where.append(Event(str(event["name"]), start, start + float(event["dur"])))
+    except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LogError(path, None, str(error), "a trace of PyTorch's profiler") from error
+    if not kernels:
+        raise LogError(path, None, "no kernel of a GPU", "a run on a GPU")
+    return kernels, operators
 
 
-def _cell(name: str) -> str:
-    """A name of C++ or of a library, fit for a table."""
-    plain = one_line(name).replace("|", "/").replace("`", "'")
-    return plain if len(plain) <= _NAME_WIDTH else f"{plain[: _NAME_WIDTH - 3]}..."
+def _longest_gap(kernels: list[Event], operators: list[Event]) -> tuple[float, str]:
+    """The longest time in which the GPU did nothing (microseconds), and what the CPU did.
+
+    That is the shortest operator that lasted at least half of the gap: the operators around it last longer.
+    """
+    gaps = [(before[1], after[0]) for before, after in pairwise(merged((start, end) for _, start, end in kernels))]
+    start, end = max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
+    beside = [one for one in operators if min(one.end, end) - max(one.start, start) > (end - start) / 2]
+    shortest = min(beside, key=lambda one: one.end - one.start, default=None)
+    return end - start, shortest.name if shortest else "nothing that PyTorch records"

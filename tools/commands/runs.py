@@ -83,6 +83,7 @@ def main(arguments: argparse.Namespace) -> int:
         # A run that ended before its training wrote its settings differs in none.
         trained = [row for row, run in zip(rows, shown, strict=True) if run.settings]
         values = {name: {row[name] for row in (rows if name == "owner" else trained)} for name in _SELDOM}
+        values["step"] = {"-", *(row["step"] for row in rows)}
         header = [name for name in rows[0] if name not in values or len(values[name]) > 1]
         print(f"{text_table([header, *([row[name] for name in header] for row in rows)])}\n")
     counts = Counter(run.state for run in runs)
@@ -146,6 +147,7 @@ def _row(run: Run) -> dict[str, str]:
         "repeat": run.repeat,
         "owner": run.owner,
         "state": run.state,
+        "step": None if run.state == "completed" else run.progress,
         "runtime": None if runtime is None else duration(runtime),
     }
     return {name: "-" if value is None else one_line(str(value)) for name, value in cells.items()}

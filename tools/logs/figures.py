@@ -284,12 +284,6 @@ _FIGURES = [
     Figure("checkpoint_time_s", lambda run: sources.summary(run).get("checkpoint_time_s"), "Checkpoint time (s)",
         also="Stall per save (s)", unit="s", decimals=2, missing="no checkpoint", definition="time that the training "
         "waits for a checkpoint, mean over the last attempt (summary.json, checkpoint_time_s)"),
-    Figure("checkpoint_last_time_s", lambda run: sources.summary(run).get("checkpoint_last_time_s"),
-        "Stall, last save (s)", unit="s", decimals=2, definition="time that the training waits for the last checkpoint "
-        "(summary.json, checkpoint_last_time_s)"),
-    Figure("checkpoint_disk_time_s", lambda run: sources.summary(run).get("checkpoint_disk_time_s"),
-        "Until on disk (s)", unit="s", decimals=2, definition="time from the beginning of a save until its manifest is "
-        "written, mean over the last attempt (summary.json, checkpoint_disk_time_s)"),
     Figure("checkpoint_mib", lambda run: sources.summary(run).get("checkpoint_mib"), "Checkpoint size (MiB)",
         unit="MiB", missing="no checkpoint", definition="size of the newest checkpoint (summary.json, checkpoint_mib)"),
 ]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 SETTINGS = recorded_types()
 SHOWN_STATES = (*STATES, "lost", "unreadable")
 LOST_AFTER_S = 600
+_SILENT_S = 120
 _TINY_HIDDEN_SIZE = 64  # of tiny.env's two models; the smallest real one has 768
 Where = dict[str, Any]  # conditions on a run's facts
 
@@ -137,9 +138,11 @@ class Run:
 
     @cached_property
     def reason(self) -> str:
-        """Why a run did not complete, in one line: from run.json, else train.out, else ""."""
-        if self.problem or self.state in ("completed", "running"):
+        """What is wrong, in one line: from run.json, else train.out; of a running run its loss or silence; else ""."""
+        if self.problem or self.state == "completed":
             return self.problem
+        if self.state == "running":
+            return self._trouble()
         if recorded := ": ".join(filter(None, [self.record.cause, self.record.reason])):
             return recorded
         try:
@@ -147,6 +150,28 @@ class Run:
         except OSError as error:
             return f"train.out: {error.strerror}"
         return ": ".join(filter(None, [why.name, f"train.out:{why.line}", why.text])) if why else ""
+
+    def _trouble(self) -> str:
+        """What is wrong with a run that still runs."""
+        try:
+            steps = self.steps
+        except LogError as damaged:
+            return str(damaged)
+        if steps and not math.isfinite(steps.loss[-1]):
+            return f"loss is {steps.loss[-1]}"
+        # Loggers write even while the training hangs.
+        written_ns = [self.files[name] for name in ("run.json", "steps.csv", "train.out") if name in self.files]
+        silent_s = time.time() - max(written_ns, default=0) / 1e9
+        usual_s = 10 * steps.step_time_s[-1] if steps else 0
+        return f"wrote nothing for {silent_s:.0f} s" if silent_s > max(_SILENT_S, usual_s) else ""
+
+    @property
+    def progress(self) -> str:
+        """The last step and the number of steps asked for: 48/96, or 48/? before rank 0 has counted them."""
+        with contextlib.suppress(LogError):
+            asked = self.settings.get("max_steps") or _product(self.record.steps_per_epoch, self.epochs)
+            return f"{self.steps.step[-1]:.0f}/{asked or '?'}" if self.steps else f"0/{asked or '?'}"
+        return "?"
 
     @property
     def resumptions(self) -> list[tuple[int, str]]:

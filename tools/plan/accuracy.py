@@ -13,7 +13,6 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tools import plots
 from tools.errors import InputError
 from tools.logs.run import Run, read_object
 from tools.plan.measured import METRICS, Case, measured_of
@@ -67,25 +66,6 @@ def out_of_memory(cases: Sequence[Case]) -> str:
         f"Said not to fit: {right} of the {len(ended)} configurations that ran out of memory, {len(said) - right} of "
         f"the {len(cases) - len(ended)} that completed."
     )
-
-
-def draw(cases: Sequence[Case], output: Path) -> None:
-    """Predicted over measured, a point per configuration."""
-    with plots.drawing(output, 2, 1, 9) as (drawn, axes):
-        panels = (("peak_allocated_mib", "peak allocated (MiB)"), ("step_time_s", "step time (s)"))
-        for one, (metric, title) in zip(axes, panels, strict=True):
-            for number, (family, every) in enumerate(sorted(_grouped(cases, lambda case: case.family).items())):
-                marker = "o^"[number // 10]  # there are ten colours
-                own = [case for case in every if metric in case.measured]
-                predicted = [case.predicted.ranges[metric].expected for case in own]
-                one.scatter([case.measured[metric] for case in own], predicted, s=18, marker=marker, label=family)
-            ends = one.get_xlim()
-            one.plot(ends, ends, color="0.6", linewidth=1, label="as measured")
-            one.set(xscale="log", yscale="log", title=title)
-            for axis in (one.xaxis, one.yaxis):
-                axis.set_major_formatter("{x:,g}")
-            plots.label(one, "measured", "predicted", "nothing measured")
-        plots.legend_below(drawn, axes, 3)
 
 
 def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list[Case]]:
@@ -143,8 +123,8 @@ def _newest_runs(lines: Sequence[str], runs: Sequence[Run]) -> dict[str, Run]:
     usable = [run for run in runs if run.state == "completed" and run.record.device != "cpu"]
     for run in sorted(usable, key=lambda run: run.record.start_time):
         settings = [f"{name.upper()}={value}" for name, value in run.settings.items()]
-        by_hand = [*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""]
-        started = {f"{run.record.exercise}:", *((run.record.submission or "").split() or by_hand)}
+        unrecorded = [*settings, f"--gpus-per-node={run.record.gpus_per_node}", run.record.launcher or ""]
+        started = {f"{run.record.exercise}:", *((run.record.submission or "").split() or unrecorded)}
         own = [line for line, words in wanted.items() if words <= started]
         if own:
             newest[max(own, key=lambda line: len(wanted[line]))] = run

@@ -160,8 +160,7 @@ def _advice(question: Question, ranked: list[Candidate]) -> str:
 
 def _cells(one: Candidate, question: Question) -> list[str]:
     """In the order of the titles."""
-    # Layouts have long names.
-    strategy = one.strategy.replace(" x ", " ").replace(", interleaved", " int.")
+    strategy = one.strategy.replace(" x ", " ")  # layouts have long names
     cells = [strategy, f"{one.micro_batches} ckpt" if one.checkpointing else one.micro_batches]
     if not (found := one.prediction):
         return [*cells, *["-"] * (len(_TITLES) - 3), "unknown"]

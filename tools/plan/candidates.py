@@ -222,13 +222,13 @@ def layouts(question: Question) -> Iterator[Candidate]:
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
-    for dp, tp, cp, pp, chunks in splits(question.gpus):
-        if length % (2 * cp * tp) == 0 and chunks * pp <= layers:
+    for dp, tp, cp, pp in splits(question.gpus):
+        if length % (2 * cp * tp) == 0 and pp <= layers:
             rows = question.batch * question.gpus // dp
             sizes = (length, rows, model["hidden_size"], keys * head_size(model))
             tied = model.get("tie_word_embeddings", False)
-            layout = Layout(dp, tp, cp, pp, chunks, *sizes, False, tied)
-            if not why_not(layout.dimension, model, length, chunks * layout.sizes[layout.dimension]):
+            layout = Layout(dp, tp, cp, pp, *sizes, False, tied)
+            if not why_not(layout.dimension, model, length, layout.sizes[layout.dimension]):
                 for checkpointing in (False, True):
                     yield _with_layout(question, replace(layout, checkpointing=checkpointing))
 
@@ -242,8 +242,6 @@ def _with_layout(question: Question, layout: Layout) -> Candidate:
     settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
     if dimension == "tp":
         settings["sequence_parallel"] = True
-    if layout.chunks > 1:
-        settings["schedule"] = "interleaved"
     if layout.checkpointing:
         settings["gradient_checkpointing"] = True
     settings["loss_chunk"] = LOSS_CHUNK

@@ -1,7 +1,8 @@
 """The constants of the planner's formulas: what they are (terms.csv), their values (constants.json), and their fit.
 
-`python -m tools plan fit` writes constants.json anew from logs/reference. It also holds how far the runs of a kind
-were from their predictions, each predicted without its own configuration: the intervals of new predictions.
+`python -m tools plan fit` writes constants.json anew from logs/reference, of each configuration the median of its
+runs. It also holds how far the runs of a kind were from their predictions, each predicted without its own
+configuration (2.5th and 97.5th percentile of measured per predicted): the intervals of new predictions.
 """
 
 from __future__ import annotations
@@ -9,18 +10,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 FILE = Path(__file__).with_name("constants.json")
-HOW = (
-    "Fitted by `python -m tools plan fit` to the completed runs of logs/reference (NVIDIA H200, one H100), one point "
-    "per configuration (repeats: their median), without those with a profiler or DeepSpeed's timers; terms.csv has "
-    "their units. ratios: measured per predicted, single runs of a kind, predicted without their configuration, 2.5th "
-    "and 97.5th percentile."
-)
 # What is taken as a measurement's own error: repeats of one configuration differ by about that much.
 NOISE = 0.08
 _FAR = 2.0  # times the noise, from where on a difference counts with its size, not its square
@@ -63,7 +58,7 @@ class Fitted:
 
 
 def save(fitted: Fitted) -> None:
-    content = {"how": HOW} | vars(fitted) | {"constants": {}}
+    content = vars(fitted) | {"constants": {}}
     for formula, found in fitted.constants.items():
         content["constants"][formula] = {term: float(f"{value:.4g}") for term, value in found.items()}
     FILE.write_text(json.dumps(content, indent=1) + "\n")
@@ -71,8 +66,7 @@ def save(fitted: Fitted) -> None:
 
 @cache
 def load() -> Fitted:
-    content = json.loads(FILE.read_text())
-    return Fitted(**{one.name: content[one.name] for one in fields(Fitted)})
+    return Fitted(**json.loads(FILE.read_text()))
 
 
 def total(work: Mapping[str, Any], constants: Constants) -> Any:

@@ -25,8 +25,7 @@ class Layout:
     dp: int  # ranks that share the rows of a step
     tp: int  # the matrices, and the positions between them
     cp: int  # the positions of a row
-    pp: int  # the layers
-    chunks: int  # of layers per stage: 1, 1F1B; 2, interleaved
+    pp: int  # the layers, by the schedule 1F1B
     length: int  # tokens of a row
     micro_batches: int  # of each of the dp groups in a step
     hidden: int  # numbers per token in the hidden states
@@ -39,15 +38,14 @@ class Layout:
     # Whether each of the dp groups holds all states, as in pp.py; else FSDP shares them among dp x cp ranks.
     copies = property(lambda self: self.dimension == "pp")
     # The share of a step in which a stage waits.
-    bubble = property(lambda self: (self.pp - 1) / (self.chunks * self.micro_batches + self.pp - 1))
+    bubble = property(lambda self: (self.pp - 1) / (self.micro_batches + self.pp - 1))
     _width = property(lambda self: 4 if self.copies else 2)
     # Of a micro-batch, on the tensor parallel ranks together.
     _hidden_bytes = property(lambda self: self._width * self.hidden * self.length / self.cp)
 
     @property
     def name(self) -> str:
-        found = [f"{name} {size}" for name, size in self.sizes.items() if size > 1] or ["dp 1"]
-        return f"{' x '.join(found)}, interleaved" if self.chunks > 1 else " x ".join(found)
+        return " x ".join(f"{name} {size}" for name, size in self.sizes.items() if size > 1) or "dp 1"
 
     @property
     def dimension(self) -> str:
@@ -100,24 +98,20 @@ class Layout:
                 part["peak_bytes"] += passing + (logits if self.tp > 1 and number - layers in (1, 2) else 0)
             return found
         peaks = [part["peak_bytes"] for part in parts]
-        # Autocast's copies of weights live during the forward pass: of a chunk's layers, and in the simulation of all.
+        # Autocast's copies of weights live during the forward pass: of a stage's layers, and in the simulation of all.
         copy = 2 * step["block_parameters"] if self.copies else 0
-        fewer = copy * (layers - own / self.chunks)
+        fewer = copy * (layers - own)
         kept = (peaks[layers] - peaks[1]) / (layers - 1) - copy  # of a block, from its forward to its backward pass
         first = max(peaks[layers] - fewer, *peaks[layers + 3 :])
         last = max(peaks[layers + 1] - fewer, peaks[layers + 2])
         moments = []
         for stage, peak in ((0, first), (self.pp - 1, last)):
-            peak += passing + kept * (own * self._in_flight(stage) - layers)
+            # Micro-batches whose activations it holds then: PyTorch's pipelining/schedules.py, warm-up.
+            in_flight = min(self.pp - stage, self.micro_batches)
+            peak += passing + kept * (own * in_flight - layers)
             gradients = {"peak_with_gradients_bytes": peak + 4 * parameters, "gradient_bytes": 2 * parameters}
             moments.append({"peak_bytes": peak} | gradients)
         return moments
-
-    def _in_flight(self, stage: int) -> float:
-        """Micro-batches whose activations a stage holds at its peak: PyTorch's pipelining/schedules.py, warm-up."""
-        p, v = self.pp, self.chunks
-        chunks = (v - 1) * p + (2 if v > 1 else 1) * (p - 1 - stage) + 1
-        return min(chunks / v, self.micro_batches)
 
     def traffic(self, step: dict[str, Any], per_node: int) -> tuple[float, float]:
         """Bytes per step: what a rank sends in groups on one node, what a node sends for groups on several.
@@ -135,7 +129,7 @@ class Layout:
         else:  # tp.py gathers all weights twice, cp.py those of the blocks
             states = shards_of_weights(shards, m, held + (held if self.tp > 1 else in_blocks), held)
         tied = self.tied * width * step["largest_parameter"] / (1 if self.copies else shards)
-        hidden = stages(self.pp, self.chunks, m * self._hidden_bytes / self.tp, tied)
+        hidden = stages(self.pp, 1, m * self._hidden_bytes / self.tp, tied)
         # What is sent, by how many ranks, and how far apart these are.
         groups = [(matrices, self.tp, 1), (keys_and_values, self.cp, self.tp), (states, shards, self.tp)]
         groups.append((hidden, self.pp, self.dp * self.row_parts))
@@ -149,9 +143,9 @@ class Layout:
         return in_node, between_nodes
 
 
-def splits(gpus: int) -> Iterator[tuple[int, int, int, int, int]]:
-    """All (dp, tp, cp, pp, chunks) of that many GPUs of which at most one is shared beside the rows."""
-    yield gpus, 1, 1, 1, 1
+def splits(gpus: int) -> Iterator[tuple[int, int, int, int]]:
+    """All (dp, tp, cp, pp) of that many GPUs of which at most one is shared beside the rows."""
+    yield gpus, 1, 1, 1
     for size in (size for size in range(2, gpus + 1) if gpus % size == 0):
-        for shared in ((size, 1, 1, 1), (1, size, 1, 1), (1, 1, size, 1), (1, 1, size, 2)):
+        for shared in ((size, 1, 1), (1, size, 1), (1, 1, size)):
             yield gpus // size, *shared

@@ -36,7 +36,6 @@ _LEAST_POINTS = 30  # fewer say too little about 27 constants: then constants.js
 class Case:
     """One configuration."""
 
-    family: str
     runs: list[Run]
     workload: Workload
     gpu: Gpu
@@ -122,7 +121,7 @@ def shapes(runs: Sequence[Run]) -> list[Shape]:
 
 
 def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """Comparable runs by family, workload and type of GPU, whose lengths may differ; without predictions."""
+    """Comparable runs by exercise, workload and type of GPU, whose lengths may differ; without predictions."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = defaultdict(list)
     for run in runs:
         record = run.record
@@ -138,14 +137,14 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
             gpu = next((gpu for gpu in GPUS.values() if names[:1] == [gpu.driver_name]), GPUS["h200"])
             groups[record.exercise, workload.key, gpu].append((workload, run))
     found = []
-    for (family, _, gpu), group in groups.items():
+    for (*_, gpu), group in groups.items():
         first, each = group[0][0], []
         for workload, run in group:
             if run.state == "completed":
                 each.append(measured_of(run))
                 if workload != first:
                     each[-1].pop("total_runtime_s", None)
-        found.append(Case(family, [run for _, run in group], first, gpu, each))
+        found.append(Case([run for _, run in group], first, gpu, each))
     return found
 
 

@@ -20,11 +20,6 @@ MIB = 2**20
 # DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
 
-# by-hand's DDP sends bf16 copies of its buckets (bf16_compress_hook), which Python's garbage collector frees: the more
-# operations a step launches, the sooner. In by-hand's runs there were, beside all else, 4.0 and 4.5 sets of them with
-# 196 launches, 2.0 with 784, 1.0 with 2,309, 1.3 with 4,283 (peaks of steps.csv).
-_LATE_COPIES = 600
-
 Terms = dict[str, float]
 
 
@@ -66,10 +61,6 @@ def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         # The reducer's buckets, which the gradients are copied to: torch/csrc/distributed/c10d/reducer.cpp,
         # initialize_buckets; the Trainer leaves gradient_as_bucket_view off.
         fixed["buckets"] = weights
-        if step.get("outside_parts") and strategy.half:
-            every = (one for classes in step["operations"].values() for one in classes.values())
-            launches = strategy.accumulation * sum(one["launches"] for one in every)
-            fixed["buckets in bf16"] = (1 + _LATE_COPIES / launches) * 2 * parameters
     return _micro_batches(step, strategy, fixed, carried=weights)
 
 
@@ -177,13 +168,9 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
         fixed["weights"] = 4 * parameters / shards
         fixed["optimizer"] = strategy.moment_bytes * parameters / shards
     moments = []
-    # A loss that the training loop computes comes between the passes: the root unit is freed after the forward pass.
-    outside = step.get("outside_parts", [False] * len(step["parts"]))
-    for part, between in zip(step["parts"], outside, strict=True):
+    for part in step["parts"]:
         ready = part["gradient_bytes"] / width
         now = {**fixed, "activations": part["peak_bytes"], "gradients": 4 * ready / shards}
-        if between and strategy.reshards:
-            del now["gathered weights"]
         moments.append(now)
         if strategy.accumulation > 1:
             moments.append({**now, "gradients": width * parameters})
@@ -250,17 +237,21 @@ def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
     strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, trained(step)["parameters"]
     found: dict[str, float] = {"processes": ranks}
-    if strategy.world_size > 1 or workload.family == "fsdp":  # FSDP opens NCCL's group on one GPU, too
+    several = strategy.world_size > 1 or workload.family == "fsdp"  # FSDP opens NCCL's group on one GPU, too
+    if several:
         found["several"] = ranks
-    if workload.family == "zero":
-        found["deepspeed"] = ranks
+    # Once on a node: what starts the ranks. LoRA's exercise starts DeepSpeed's by torchrun, too.
+    if workload.family == "zero" and "adapter_rank" not in workload.shape:
+        found["deepspeed"] = 1
+    elif several:
+        found["torchrun"] = 1
     if workload.compiles:
         found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
     if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
         found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share
-    if workload.by_hand:  # each rank makes the whole model there
-        found["whole"] = before_training(workload, step)[0] / MIB
+    elif strategy.sharding == "zero3":  # DeepSpeed's defragment makes one piece of a rank's shard there: zero/utils.py
+        found["defragmented"] = strategy.width * parameters / MIB / workload.nodes
     return found | {"saved": saved_bytes(workload) * parameters / MIB}
 
 
@@ -269,29 +260,25 @@ def before_training(workload: Workload, step: dict[str, Any]) -> tuple[float, fl
 
     Pretrained ones, and those that are sharded part by part, lie in CPU memory first. Other random ones are drawn on
     the GPU: workshop/training/models.py, load_model. Under ZeRO-3 rank 0 alone copies them from the file, a layer at a
-    time, and a random model is made sharded. Not so in by-hand's zero.py: there DeepSpeed moves all of it, in the type
-    that it computes in.
+    time, and a random model is made sharded.
     """
     strategy, whole, parameters = workload.strategy, workload.shape.get("four_bits"), step["parameters"]
     weights = (2 if "frozen" in step else strategy.weight_bytes) * parameters
     by_parts = workload.layout or (workload.family == "fsdp" and not whole)
-    if not (workload.pretrained or workload.by_hand or by_parts):
+    if not (workload.pretrained or by_parts):
         return 0, 0 if strategy.sharding == "zero3" else weights
     sent = strategy.sharding == "fsdp2" and strategy.config.get("cpu_ram_efficient_loading") and not whole
-    rank_0_alone = sent or (strategy.sharding == "zero3" and not workload.by_hand)
-    moved = strategy.width * parameters if workload.by_hand and workload.family == "zero" else 0
-    return weights * (1 if rank_0_alone else workload.ranks_per_node), moved
+    rank_0_alone = sent or strategy.sharding == "zero3"
+    return weights * (1 if rank_0_alone else workload.ranks_per_node), 0
 
 
 def saved_bytes(workload: Workload) -> float:
     """What a save holds in the fullest node's CPU memory at once, per trained parameter.
 
     Weights are 4 bytes: safetensors makes all of them bytes before it writes, and FSDP gathers them on rank 0. Then it
-    copies the two moments: gathered all, sharded the node's. An asynchronous save keeps its copy of all three.
+    copies the two moments: gathered all, sharded the node's.
     """
     config, moments = workload.strategy.config, 0.0
     if workload.save in ("steps", "epoch") and workload.family == "fsdp":
         moments = 8 / (workload.nodes if config.get("state_dict_type") == "SHARDED_STATE_DICT" else 1)
-    if moments and config.get("async_save"):
-        return 4 + 4 / workload.nodes + moments
     return max(workload.strategy.weight_bytes * (workload.save != "no"), moments)

@@ -1,21 +1,29 @@
 """Does a day of the timetable fit the room? Packs the must-do runs of all groups onto its GPUs, slot by slot.
 
-Reads the timetable (instructor/README.md), the forms' cells and what `plan EXERCISE --format json` says.
+Reads the timetable (instructor/README.md) and the forms' cells.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tools.errors import InputError
+from tools.plan.predict import Range
 from tools.tables.markdown import markdown, tables_in
 from tools.tables.table import blank_tables, exercise_folder
 from workshop.record.exercises import REPO, exercises_with
 
 _TIMETABLE = REPO / "instructor" / "README.md"
-Run = dict[str, Any]  # of `plan --format json`
+
+
+@dataclass(frozen=True)
+class Run:
+    """Attributes: line: its number in the exercise's list; time_s: of the whole job."""
+
+    line: str
+    gpus: int
+    time_s: Range
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Room:
         """
         sizes = [min(self.per_node, self.gpus - first) for first in range(0, self.gpus, self.per_node)]
         nodes = [[0.0] * size for size in sizes]  # when each GPU is free
-        for gpus, time_s in sorted(((run["gpus"], run["total_runtime_s"][end]) for run in runs * sets), reverse=True):
+        for gpus, time_s in sorted(((run.gpus, getattr(run.time_s, end)) for run in runs * sets), reverse=True):
             if gpus > max(sizes):
                 raise InputError(f"a run needs {gpus} GPUs of one node; this room has {max(sizes)}")
             node = min((node for node in nodes if len(node) >= gpus), key=lambda node: sorted(node)[gpus - 1])
@@ -75,7 +83,7 @@ def slots(day: str) -> list[Slot]:
 def text(day: str, room: Room, runs_of: dict[str, list[Run]]) -> str:
     """What fits, what overruns, and the sheet to print: of each group the lines, cells, slot and GPUs.
 
-    Args: runs_of: by the exercise's name its planned must-do runs.
+    Args: runs_of: by the exercise's name its must-do runs.
     """
     rows, notes, sheet = [], [], []
     by_hand = {name: sum(table.by_hand for table in blank_tables(exercise_folder(name))) for name in runs_of}
@@ -83,11 +91,11 @@ def text(day: str, room: Room, runs_of: dict[str, list[Run]]) -> str:
         runs = [run for folder in slot.exercises for run in runs_of[folder.name]]
         names = " and ".join(folder.name for folder in slot.exercises)
         if not runs:
-            notes.append(f"{names}: its runs are not simulated; see `python -m tools plan {names} --total`")
+            notes.append(f"{names}: nobody has measured how long its runs take")
             continue
         sets = room.sets(runs, slot.minutes)
         everybody, expected, most = (room.minutes(runs, *one) for one in [(room.groups,), (sets,), (sets, "largest")])
-        hours = sets * sum(run["gpus"] * run["total_runtime_s"]["expected"] for run in runs) / 3600
+        hours = sets * sum(run.gpus * run.time_s.expected for run in runs) / 3600
         minutes = [f"{value:.0f}" for value in (slot.minutes, expected, most)]
         rows.append([slot.start, names, str(sets * len(runs)), f"{hours:.1f}", *minutes])
         if sets < room.groups:
@@ -113,7 +121,7 @@ def _share(
     for folder in slot.exercises:
         members = range(group % sets, room.groups, sets)
         own = runs_of[folder.name][members.index(group) :: len(members)]
-        lines = "all must-do" if len(members) == 1 else ", ".join(run["place"].split(":")[-1] for run in own)
-        most = max((run["gpus"] for run in own), default=0)
+        lines = "all must-do" if len(members) == 1 else ", ".join(run.line for run in own)
+        most = max((run.gpus for run in own), default=0)
         found.append([folder.name, lines, str(by_hand[folder.name]), str(most)])
     return found

@@ -15,10 +15,10 @@ from operator import mul
 from tools.errors import InputError
 from tools.logs.runs import REFERENCE, find_runs
 from tools.plan.gpus import Gpu
-from tools.plan.predict import Prediction, predict
+from tools.plan.predict import Prediction, Range, predict
 from tools.plan.simulate import Shape, steps
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
-from tools.plan.workload_of import SCRIPTS, of_settings
+from tools.plan.workload_of import TRAIN, of_settings
 from tools.submit.submissions import Submission, read_argument
 from tools.submit.submitted import read_as_job
 from tools.tables.markdown import markdown
@@ -28,27 +28,29 @@ from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
 from workshop.settings.settings import Settings
 
-NOT_SIMULATED = "a line with peers or a script of further/dimensions/ is not simulated"  # workload_of gives None
+NOT_SIMULATED = "a line with peers, FLOAT8, or a script without a Trainer is not simulated"  # workload_of gives None
 
 
 def workload_of(submission: Submission) -> Workload | None:
-    """The line's workload; None if its launcher starts none of SCRIPTS, as for peers, or for a job array.
+    """The line's workload; None if its launcher does not start TRAIN, as for peers, with FLOAT8, or for a job array.
 
     Raises InputError for a setting that is not what it has to be, or a configuration that is not trained as written.
     """
-    if (script := submission.script) not in SCRIPTS or (submission.takes.array and not submission.arguments):
+    if submission.script != TRAIN or (submission.takes.array and not submission.arguments):
         return None
     # The checkpoint that it resumes from need not be there yet.
     settings, found = read_as_job(replace(submission, settings=submission.settings | {"RESUME_FROM": ""}))
     values, nodes = vars(settings), submission.count("nodes")
+    if values.get("float8", "none") != "none":
+        return None
     world_size = nodes * submission.count("gpus-per-node")
     try:
         # A rule of weak scaling: the model and the batch follow from the number of GPUs.
-        if declared(submission.exercise).takes(script) == "rule" and (path := submission.config_path):
+        if declared(submission.exercise).takes(TRAIN) == "rule" and (path := submission.config_path):
             if not (sizes := read_rule(path).get(world_size)):
                 raise InputError(f"{path}: has no sizes for {counted(world_size, 'GPU')}")
             values = values | {"grad_acc": 1} | sizes._asdict()
-        return of_settings(values, found.values if found else None, world_size, nodes, script)
+        return of_settings(values, found.values if found else None, world_size, nodes)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
 
@@ -119,10 +121,10 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
     groups: dict[str, list[tuple[bool, int, float | None]]] = {}  # whether one must do it, GPUs, time
     predictions = predictions_of(lines, gpu, fabric_gb_per_s)
     for line, found in zip(lines, predictions, strict=True):
-        name = line.exercise.name
-        time_s = found.ranges["total_runtime_s"].expected if found else _measured_s(name, line.launcher)
+        taken = job_time(line, found)
         gpus = line.count("nodes") * line.count("gpus-per-node")
-        groups.setdefault(name, []).append((line.contains(MUST_DO), gpus, time_s))
+        own = line.contains(MUST_DO), gpus, taken and taken.expected
+        groups.setdefault(line.exercise.name, []).append(own)
     if several := len(groups) > 1:
         known = [own for own in groups.values() if None not in (time_s for *_, time_s in own)]
         groups["together"] = list(chain.from_iterable(known))  # of what somebody has measured
@@ -150,13 +152,18 @@ def cost_table(lines: Sequence[Submission], gpu: Gpu, fabric_gb_per_s: float = S
     return f"{markdown(titles, rows)}\n\n{' '.join(notes)}"
 
 
+def job_time(line: Submission, found: Prediction | None) -> Range | None:
+    """Of the whole job (s), as it is predicted; else of the launcher's reference runs; None without such a run."""
+    return found.ranges["total_runtime_s"] if found else _measured(line.exercise.name, line.launcher)
+
+
 @cache
-def _measured_s(exercise: str, launcher: str) -> float | None:
-    """Median time (s) of the completed reference runs of a launcher, or None without such a run."""
+def _measured(exercise: str, launcher: str) -> Range | None:
+    """Time (s) of the completed reference runs of a launcher: the shortest, the median, the longest."""
     runs = find_runs(*sorted(REFERENCE.glob("*/")), experiment=exercise)
     times_s = [
         run.runtime_s
         for run in runs
         if run.state == "completed" and run.runtime_s and launcher in (run.record.submission or "").split()
     ]
-    return statistics.median(times_s) if times_s else None
+    return Range(min(times_s), statistics.median(times_s), max(times_s)) if times_s else None

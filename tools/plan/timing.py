@@ -98,11 +98,6 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_blocks"] = step["blocks"] * accumulation
-    if shape.get("float8", "none") != "none":
-        in_8_bits = count("flops", "matrix product", places=("blocks",))
-        products_s += seconds(in_8_bits, "fp8") - seconds(in_8_bits, precision)
-        if shape.get("compile"):
-            found["float8_casts"] = count("bytes", "matrix product", places=("blocks",)) / bandwidth
     kind = "fp32_products" if precision == "fp32" else "half_products"
     found[kind] = found.get(kind, 0) + products_s
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
@@ -169,11 +164,10 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
     if strategy.world_size == 1:
         return 0, 0
     formula = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.sharding, strategy.sharding)
-    # DDP adds up gradients in the weights' type, but by-hand's, which a hook sends in bf16.
-    width = strategy.weight_bytes if strategy.sharding == "ddp" and not workload.by_hand else strategy.width
+    width = strategy.weight_bytes if strategy.sharding == "ddp" else strategy.width
     gradients, weights = width * trained(step)["parameters"], weight_bytes(step, width)
     gathered = weights if formula in ("zero3", "fsdp2") else gradients
-    if formula == "fsdp2" and strategy.reshards and not workload.by_hand:
+    if formula == "fsdp2" and strategy.reshards:
         # accelerate keeps what lies outside the blocks until the backward pass.
         gathered = (weights + step["blocks"] * weight_bytes(step, width, of_block=True)) / 2
     replicas = strategy.config.get("dp_replicate_size", 1)
@@ -182,8 +176,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         "replicas": replicas,
         "reshard_after_forward": strategy.reshards,
         "kept": kept_bytes(step, strategy) / weights,
-        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it. by-hand's
-        # textbook reduction sends fewer bytes, but to one rank after the other, which takes as long.
+        # DeepSpeed 0.19's stage_1_and_2.py: each slice of a bucket is all-reduced, though one rank needs it.
         "all_reduces": True,
     }
     gathers, *others = messages_of(how, strategy.world_size, strategy.accumulation)
@@ -207,11 +200,10 @@ def other_work(workload: Workload, step: dict[str, Any], step_s: float) -> dict[
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
     strategy, billions = workload.strategy, trained(step)["parameters"] / 1e9
     return {
-        "jobs": not workload.by_hand,
-        "by_hand": workload.by_hand,
+        "jobs": 1,
         "deepspeed": strategy.sharding.startswith("zero"),
         "compilations": workload.compiles,
-        "made": billions * (1 if workload.by_hand else strategy.offload.share),
+        "made": billions * strategy.offload.share,
         "saved": billions * workload.saves,
         "evaluated": workload.evaluations * workload.eval_examples * step_s / workload.rows_per_step / 3,
     }

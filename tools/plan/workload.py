@@ -71,8 +71,6 @@ class Workload:
     layout: Layout | None = None
 
     ranks_per_node = property(lambda self: self.strategy.world_size // self.nodes)
-    # The training loop of further/by-hand/, without a Trainer.
-    by_hand = property(lambda self: "loss_outside" in self.shape)
     row_length = property(lambda self: self.layout.length if self.layout else self.shape["max_length"])
     # Positions of all ranks in a step, padding included.
     tokens_per_step = property(lambda self: self.rows_per_step * self.row_length * self.filled)

@@ -22,9 +22,7 @@ from workshop.settings.deepspeed_config import filled
 from workshop.settings.json_file import AUTO
 from workshop.settings.model_file import SHAPES, base_name, model_file, model_path, short_name
 
-TRAIN = "train.py"
-# Simulated: training with the Trainer, and by-hand's three scripts without one.
-SCRIPTS = (TRAIN, "ddp.py", "fsdp.py", "zero.py")
+TRAIN = "train.py"  # what is simulated: training with the Trainer
 # custom_model's; its name is a default of its settings there.
 _GPT = "simple-gpt"
 _GPT_SIZES = ("vocab_size", "hidden_size", "num_layers", "num_heads", "ff_dim", "seq_length")
@@ -46,19 +44,18 @@ _GRAPH_SHARE = 0.09
 
 
 def of_run(run: Run) -> Workload:
-    """The workload of a recorded run. Raises InputError if it lacks settings or ranks, or ran none of SCRIPTS."""
+    """The workload of a recorded run. Raises InputError if it lacks settings or ranks, or did not run TRAIN."""
     record, settings, world_size = run.record, run.settings, run.world_size
-    script = next((word for word in record.command if word in SCRIPTS), None)
-    if not (settings and world_size and script):
-        raise InputError(f"{run.folder}/run.json: expected settings, ranks, and one of {', '.join(SCRIPTS)} as command")
+    if not (settings and world_size and TRAIN in record.command):
+        raise InputError(f"{run.folder}/run.json: expected settings, ranks, and {TRAIN} as command")
     config = None
     if record.config and (path := _config_path(folder := exercise_folder(record.exercise), record.config)):
-        takes = declared(folder).takes(script)
+        takes = declared(folder).takes(TRAIN)
         if takes == "rule":
             config = read_json(path)
         else:  # not whether its blocks are the model's: the run had them, from a file of this name
             config = read_configuration(path, settings, world_size, takes, declared(folder).trainer).values
-    found = of_settings(settings, config, world_size, record.nodes or 1, script)
+    found = of_settings(settings, config, world_size, record.nodes or 1)
     if found.shape.pop("short_rows", 0) and (steps := run.steps):
         # How many packed rows were left at an epoch's end is known only from its steps.
         rows = int(steps.tokens.min()) // found.shape["max_length"]
@@ -99,14 +96,11 @@ def head_size(config: Mapping[str, Any]) -> int:
     return config.get("head_dim") or (config["hidden_size"] // heads if heads and "hidden_size" in config else 0)
 
 
-def of_settings(
-    settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int, script: str = TRAIN
-) -> Workload:
-    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one; script: one of SCRIPTS.
+def of_settings(settings: Mapping[str, Any], config: dict[str, Any] | None, world_size: int, nodes: int) -> Workload:
+    """Args: config: the launcher's JSON, of DeepSpeed or FSDP; None without one.
 
     Raises InputError for a strategy that there are no formulas for.
     """
-    by_hand = script != TRAIN  # then nothing is evaluated or saved
     name, config = shape_name(settings), _planned(config or {}, settings)
     precision = "fp16" if settings["fp16"] else "bf16" if settings["bf16"] else "fp32"
     sharding = _sharding(settings, config, world_size)
@@ -127,13 +121,9 @@ def of_settings(
         shape["weights"] = "bf16"
     if name == _GPT:
         shape |= {"module": "custom_model.model", "sizes": {size: settings[size] for size in _GPT_SIZES}}
-    if by_hand:
-        shape["loss_outside"] = True
     if (adapted := settings.get("method", "full")) != "full":
         shape |= {"adapter_rank": settings["lora_rank"], "four_bits": adapted == "qlora"}
         shape |= {"adapter_dropout": float(settings["lora_dropout"]), "adapter_targets": settings["lora_targets"]}
-    if (float8 := settings.get("float8") or "none") != "none":
-        shape["float8"] = float8
     kernel = _add_switches(shape, settings, strategy)
     packing, examples = settings.get("packing"), settings.get("train_size") or 0
     examples_per_row = EXAMPLES_PER_POSITION * shape["max_length"] if packing else 1
@@ -148,9 +138,9 @@ def of_settings(
         examples=examples,
         epochs=settings.get("num_epochs") or 0,
         max_steps=settings.get("max_steps") or 0,
-        eval_examples=0 if by_hand else settings.get("eval_size") or 0,
+        eval_examples=settings.get("eval_size") or 0,
         examples_per_row=examples_per_row,
-        save="no" if by_hand else settings.get("save") or "no",
+        save=settings.get("save") or "no",
         save_steps=settings.get("save_steps") or 0,
         pretrained=settings.get("model_init") == "pretrained" and name != _GPT,
     )
@@ -191,15 +181,16 @@ def _planned(config: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, A
             raise InputError(f"{key}: not planned; expected it left out")
     if config.get("reshard_after_forward") == "no_shard":
         raise InputError('reshard_after_forward no_shard: not planned; expected "fsdp": false, which shards as little')
-    if settings.get("optimizer") == "muon":
-        raise InputError("OPTIMIZER=muon: not planned; expected AdamW")
+    for name, usual in (("optimizer", "adamw"), ("float8", "none")):
+        if not (settings.get(name) or usual).startswith(usual):
+            raise InputError(f"{name.upper()}={settings[name]}: not planned; expected {usual}")
     if AUTO in zero.values():
         name = shape_name(settings)
         model = model_file(name) if name != _GPT else settings
         if not (hidden_size := model.get("hidden_size") or model.get("n_embd")):
             raise InputError(f'"auto" in zero_optimization follows from the hidden size, which {name} does not say')
         config = filled(config, hidden_size)
-    return config | ({"dp_replicate_size": config["replicas"]} if "replicas" in config else {})  # by-hand's name
+    return config
 
 
 def of_layout(model: dict[str, Any], layout: Layout, nodes: int, **about: Any) -> Workload:

@@ -1,4 +1,4 @@
-"""The SLURM commands that submitting and watching need."""
+"""The SLURM commands that submitting needs."""
 
 import getpass
 import hashlib
@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from workshop.record.exercises import every_exercise
-from workshop.record.slurm_job import job_line, output_of
+from workshop.record.slurm_job import job_line
 from workshop.settings.env_file import sourced
+from workshop.settings.run_lines import by_name
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
@@ -44,17 +44,6 @@ def queue() -> dict[str, str]:
     return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for state, comment in jobs}
 
 
-def waiting() -> list[str]:
-    """Everybody's waiting jobs of this repository's launchers: id, owner, name, squeue's reason, expected start.
-
-    None without SLURM, or when it is silent.
-    """
-    names = {name for exercise in every_exercise() for name in exercise.launchers}
-    answer = output_of(["squeue", "--noheader", "--states=PENDING", "--format=%o|%i %u %j: %r, start %S"])
-    lines = (line.partition("|") for line in answer.splitlines())
-    return [job for command, bar, job in lines if bar and names & {word.rpartition("/")[2] for word in command.split()}]
-
-
 def queued_again(job: str | None) -> bool:
     """Whether SLURM starts this job once more; the job itself can ask before its end."""
     if not job:
@@ -72,6 +61,15 @@ def minutes(text: str) -> float:
     days, first, second, third = (int(part or 0) for part in found.groups())
     in_hours = found[1] or found[4]  # days-hours:minutes:seconds
     return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
+
+
+def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float]:
+    """The line or launcher that sets the job's time limit, and the minutes."""
+    if own := by_name(line.options).get("time"):
+        return line.place, minutes(own)
+    header = re.search(r"^#SBATCH --time=(\S+)", (line.exercise / line.launcher).read_text(), re.MULTILINE)
+    limit = site.get("SBATCH_TIMELIMIT") or (header[1] if header else "infinite")
+    return f"{line.exercise.name}/{line.launcher}", minutes(limit)
 
 
 def site_options(root: Path) -> dict[str, str]:

@@ -80,18 +80,18 @@ def counts(checked: Sequence[Checked]) -> Counter[str]:
     return Counter(cell.verdict for table in checked for cell in table.cells)
 
 
-def questions(folder: Path) -> list[str]:
-    """The numbered questions below a README's heading *Predict*, or its rows that wait for a prediction."""
+def questions(folder: Path, tiny: bool = False) -> list[str]:
+    """The numbered questions below a README's heading *Predict*, and on GPUs its rows that wait for a prediction."""
     text = (folder / "README.md").read_text(encoding="utf-8")
     asked = re.findall(r"^\d+\. (.+(?:\n   .+)*)", section(text, "predict") or "", re.MULTILINE)
-    for rows in [grid.rows for grid in tables_in(text) if "Your prediction" in grid.header]:
+    for rows in [grid.rows for grid in tables_in(text) if "Your prediction" in grid.header and not tiny]:
         asked += [f"The gain of rung {row[0]}" for row in rows if is_blank(row[-1])]
     return [" ".join(re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", question).split()) for question in asked]
 
 
-def predictions_form(folder: Path) -> str:
+def predictions_form(folder: Path, tiny: bool) -> str:
     """A table with a cell for each prediction, "" if nothing is asked."""
-    rows = [(f"{number}. {question}", BY_HAND) for number, question in enumerate(questions(folder), 1)]
+    rows = [(f"{number}. {question}", BY_HAND) for number, question in enumerate(questions(folder, tiny), 1)]
     return markdown((_TITLE, _COLUMN), rows) if rows else ""
 
 
@@ -124,7 +124,7 @@ def prediction_lines(
         judged = in_figures and len(values) == len(places)
         yield f"prediction {name}: {yours}"
         if in_figures and places and not judged:
-            yield f"  not judged: expected {counted(len(places), 'figure')}, as `12; 6`"
+            yield f"  for you to compare; {counted(len(places), 'figure')}, as `12; 6`, would be judged"
         for at, place in enumerate(places):
             cell, told = cells[place], "first read it"
             if place not in unread:

@@ -74,39 +74,31 @@ class Grid:
         marks = {ON_GPU: "" if tiny else BY_HAND, ON_LAPTOP: BY_HAND if tiny else ""}
         return replace(self, tiny=tiny, rows=[[marks.get(cell, cell) for cell in row] for row in self.rows])
 
-    def with_cells_of(self, other: Grid, labels: int) -> Grid:
-        """The table with the rows, columns and cells that the other one has, too, each after the one before it there.
+    def with_marks_of(self, other: Grid, labels: int) -> Grid:
+        """The table with the marks and texts of another one, which has some of its rows and columns.
 
         Args:
             labels: how many columns label a row.
+
+        Raises:
+            InputError: the other one has a row or a column that this one lacks.
         """
-        header = _in_order(self.header, other.header)
-        rows = _in_order(*([tuple(row[:labels]) for row in table.rows] for table in (self, other)))
-        texts, marks = {}, {}
-        for table in (self, other):
-            marks |= zip(table.header, cells(table.separator), strict=True)
-            for row in table.rows:
-                texts |= {(*row[:labels], title): cell for title, cell in zip(table.header, row, strict=True)}
-        return replace(
-            other,
-            header=header,
-            separator=f"|{'|'.join(marks[title] for title in header)}|",
-            rows=[[texts.get((*row, title), "") for title in header] for row in rows],
-        )
+        added = {}
+        for row in other.rows:
+            added |= {(*row[:labels], title): cell for title, cell in zip(other.header, row, strict=True)}
+        rows = []
+        for row in self.rows:
+            places = [(*row[:labels], title) for title in self.header]
+            rows.append([added.pop(place, cell) for place, cell in zip(places, row, strict=True)])
+        if added:
+            place = " | ".join(next(iter(added)))
+            raise InputError(f"{other.path}: {self.name} of {self.path.name} has no cell {place}; add it there")
+        return replace(self, rows=rows)
 
     @property
     def by_hand(self) -> int:
         """How many cells a participant fills by hand."""
         return sum(row.count(BY_HAND) for row in self.rows)
-
-
-def _in_order(ones: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """All of them, the first ones' order kept."""
-    ordered = [*ones]
-    for at, other in enumerate(others):
-        if other not in ordered:
-            ordered.insert(ordered.index(others[at - 1]) + 1 if at else 0, other)
-    return ordered
 
 
 def is_blank(cell: str) -> bool:

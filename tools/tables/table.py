@@ -140,11 +140,12 @@ def config_and_batch(config: str, sizes: str) -> Where:
 def blank_tables(folder: Path, tiny: bool = False) -> list[Grid]:
     """The tables of an exercise, by their numbers: 9, 10, 10b, with all rows and columns, blank.
 
-    README.md has those that a participant fills in, RESULTS.md all, in generated blocks. A new row is written into one
-    of them without figures.
+    RESULTS.md has all, in generated blocks; a new row is written there without figures. README.md marks what a
+    participant fills in.
 
     Raises:
         KeyError: tables.py does not know a table's number, or a label.
+        InputError: RESULTS.md has a table without a row or a column of README.md's.
     """
     paths = [path for path in (folder / "RESULTS.md", folder / "README.md") if path.exists()]
     known, found = tables_py(folder).TABLES, {}
@@ -153,7 +154,7 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[Grid]:
         if table.generated:
             table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
         if table.number in found:
-            table = found[table.number].with_cells_of(table, asked.label_columns)
+            table = found[table.number].with_marks_of(table, asked.label_columns)
         asked = replace(asked, exercises=asked.exercises or [folder.resolve().name])
         found[table.number] = replace(table.marked_for(tiny), definition=asked)
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))

@@ -6,11 +6,12 @@ Ranks and W&B's process may still write then; launchers do not. A launcher that 
 import os
 import signal
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from workshop.job import processes
 from workshop.record.control import Control, Said
+from workshop.record.exercises import Start
 from workshop.record.printable import show
 
 END_AFTER_S = 300  # for ranks and W&B's process
@@ -20,19 +21,17 @@ class Ending:
     """The time limit of this process's descendants.
 
     Args:
-        environ: of the job.
+        start: of this process.
         spared: ids of processes that do not belong to the training: loggers.
         later_s: added to the limits; 0 for a node. The supervisor ends only what no node has ended.
     """
 
-    def __init__(
-        self, control: Control, environ: Mapping[str, str], spared: Collection[int] = (), later_s: float = 0.0
-    ) -> None:
+    def __init__(self, control: Control, start: Start, spared: Collection[int] = (), later_s: float = 0.0) -> None:
         self.control, self.spared, self.later_s = control, spared, later_s
         self.launchers, self.begun = set[int](), False
         self.kill_s, self.shown = float("inf"), later_s > 0
-        self.nodes = int(environ["NNODES"]) if "SLURM_JOB_ID" in environ else 1  # emulated ones share a process
-        self.word = f"ended {environ.get('SLURM_NODEID', '0')}"
+        self.nodes = start.nodes if start.job else 1  # emulated ones share a process
+        self.word = f"ended {start.node}"
 
     def within(self, seconds: float) -> None:
         """Set the limit to `seconds` from now, unless it is earlier."""

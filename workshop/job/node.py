@@ -30,26 +30,27 @@ from typing import IO
 from workshop.job import processes
 from workshop.job.ending import Ending
 from workshop.record.control import Control
+from workshop.record.exercises import REPO, Start
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
 
-def one_per_node(node_command: Sequence[str], command: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+def one_per_node(node_command: Sequence[str], command: Sequence[str], start: Start) -> list[str]:
     """Return the command that starts `command` on every node, by `node_command` on every real one."""
-    nodes, job = int(environ["NNODES"]), "SLURM_JOB_ID" in environ
-    if nodes == 1:
+    if start.nodes == 1:
         return [*node_command, *command]
-    if not job:
-        return [*node_command, f"{environ['REPO']}/workshop/emulated_nodes.sh", *command]
+    if not start.job:
+        return [*node_command, f"{REPO}/workshop/emulated_nodes.sh", *command]
     # srun does not know of the job's --cpus-per-task (since SLURM 22.05), and may bind to one processor.
-    tasks = [f"--ntasks={nodes}", "--ntasks-per-node=1", "--cpu-bind=none", "--kill-on-bad-exit=1"]
+    tasks = [f"--ntasks={start.nodes}", "--ntasks-per-node=1", "--cpu-bind=none", "--kill-on-bad-exit=1"]
     return ["srun", *tasks, *node_command, *command]
 
 
 def log_name(name: str, environ: Mapping[str, str]) -> Path:
     """Return this node's file for the log `name`."""
     log = Path(environ["RUN_DIR"], name)
-    return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if environ["NNODES"] != "1" else log
+    several = Start.of(environ).nodes > 1
+    return log.with_stem(f"{log.stem}-{socket.gethostname().split('.')[0]}") if several else log
 
 
 def logger(written: str, log: str) -> list[str]:
@@ -98,7 +99,7 @@ def end_earlier(environ: Mapping[str, str]) -> None:
     Under srun no process of ours inherits its ranks, and SLURM's proctrack/linuxproc does not find them. They would
     train beside the next attempt's, or keep their GPU's memory.
     """
-    mark = {f"RUN_DIR={environ['RUN_DIR']}", f"STARTED_BY_NODE={environ.get('SLURM_NODEID', '0')}"}
+    mark = {f"RUN_DIR={environ['RUN_DIR']}", f"STARTED_BY_NODE={Start.of(environ).node}"}
     living = True
     while living:
         living = False
@@ -118,11 +119,11 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str], logged_pid:
     """
     end_earlier(environ)
     processes.lead_job()
-    mark = {"STARTED_BY_NODE": environ.get("SLURM_NODEID", "0")}
-    training = processes.started(command, signal.SIGKILL, env=dict(environ) | mark)
+    start = Start.of(environ)
+    training = processes.started(command, signal.SIGKILL, env=dict(environ) | {"STARTED_BY_NODE": str(start.node)})
     loggers = start_loggers(logged_pid or training.pid, environ)
     control, saving = Control(Path(environ["RUN_DIR"])), False
-    ending = Ending(control, environ, [process.pid for process in loggers])
+    ending = Ending(control, start, [process.pid for process in loggers])
     while processes.is_running(training) and not ending.due():
         if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue

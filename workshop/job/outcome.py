@@ -13,6 +13,7 @@ from typing import Any
 from workshop.record.causes import CRASHES, cause, signal_name
 from workshop.record.checkpoints import remove_unfinished, step_of
 from workshop.record.control import Control
+from workshop.record.exercises import Start
 from workshop.record.redaction import diff_without_keys
 from workshop.record.run_record import (
     STACKS,
@@ -71,7 +72,7 @@ def begin(run_dir: Path, environ: Mapping[str, str], command: list[str], checkpo
             add_to_summary(run_dir, kept)
     else:
         changes = {"start_time": now}
-    commit, dirty, diff = code_version()
+    start, (commit, dirty, diff) = Start.of(environ), code_version()
     if diff:
         (run_dir / "code.diff").write_text(diff)
     (run_dir / RESERVE).write_bytes(bytes(RESERVE_BYTES))
@@ -84,10 +85,10 @@ def begin(run_dir: Path, environ: Mapping[str, str], command: list[str], checkpo
         config=Path(environ["CONFIG"]).stem or None,
         command=command,
         host=socket.gethostname(),
-        nodes=int(environ.get("NNODES", "1")),
-        gpus_per_node=int(environ.get("NPROC_PER_NODE", "1")),
-        slurm_job_id=environ.get("SLURM_JOB_ID"),
-        launcher=environ.get("LAUNCHER"),
+        nodes=start.nodes,
+        gpus_per_node=start.gpus_per_node,
+        slurm_job_id=start.job or None,
+        launcher=start.launcher or None,
         **({"submission": environ["SUBMISSION"]} if environ.get("SUBMISSION") else {}),
         git_commit=commit,
         git_dirty=dirty,
@@ -140,15 +141,14 @@ def kernel_oom_kills(root: Path = Path("/")) -> int:
 
 def slurm_state(environ: Mapping[str, str]) -> str:
     """Return why SLURM is ending this job, which it records before it sends the signal; "": it does not say."""
-    if not (job := environ.get("SLURM_JOB_ID")):
-        return ""
-    answer = job_line(job)
+    start = Start.of(environ)
+    answer = job_line(start.job) if start.job else ""
     for state, reason in SLURM_REASONS.items():
         if re.search(reason, answer):
             return state
     # SLURM counts a requeue (a preemption, `scontrol requeue`) before it ends the job.
     restarts = re.search(r"\bRestarts=(\d+)", answer)
-    return "preempted" if restarts and int(restarts[1]) > int(environ.get("SLURM_RESTART_COUNT") or 0) else ""
+    return "preempted" if restarts and int(restarts[1]) > start.requeues else ""
 
 
 def hang_of(run_dir: Path) -> str:
@@ -183,7 +183,7 @@ def outcome(
         return _ended("completed", "")
     if saved := said.saved:
         told = {"USR1": "timeout", "INT": "cancelled", "HUP": "cancelled"}.get(signal)
-        state = slurm_state(environ) or told or ("cancelled" if environ.get("SLURM_JOB_ID") else "preempted")
+        state = slurm_state(environ) or told or ("cancelled" if Start.of(environ).job else "preempted")
         return _ended(state, f"SIG{signal or 'TERM'}: checkpoint-{saved} was saved, then the training ended")
     if signal == "USR1":
         return _ended(slurm_state(environ) or "timeout", NOT_BEGUN)

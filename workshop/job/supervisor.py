@@ -26,6 +26,7 @@ from workshop.job.terminal import follow
 from workshop.record import checkpoints
 from workshop.record.control import Control
 from workshop.record.errors import InputError, failed_file
+from workshop.record.exercises import Start
 from workshop.record.printable import show
 from workshop.record.run_record import read_run_record
 from workshop.record.slurm_job import job_line
@@ -40,8 +41,7 @@ class Supervisor:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.command, self.environ = list(command), dict(environ)
-        self.job = self.environ.get("SLURM_JOB_ID")
-        self.world_size = int(self.environ["NNODES"]) * int(self.environ["NPROC_PER_NODE"])
+        self.start = Start.of(self.environ)
         self.restarts = int(self.environ.get("RESTARTS") or 3)
         self.received = ""  # the signal that told this job to end
         self.noticed = "NOTICED" in self.environ  # SLURM has sent its notice of the time limit
@@ -60,8 +60,8 @@ class Supervisor:
 
     def make_run_folder(self) -> Path | None:
         """Make or find the run folder; return the checkpoint that an earlier run resumes from."""
-        hosts, nodes = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.environ["NNODES"]
-        if self.command[0] == "deepspeed" and len(hosts) < int(nodes):
+        hosts, nodes, job = self.environ.get("DEEPSPEED_HOSTS", "").split(), self.start.nodes, self.start.job
+        if self.command[0] == "deepspeed" and len(hosts) < nodes:
             problem = f"EMULATED_NODES={nodes}: deepspeed gives each node of one host the same GPUs"
             raise InputError(f"{problem}; expected sbatch --nodes={nodes}, or more GPUS_PER_NODE")
         runs = Path(self.environ["LOG_DIR"], self.environ["EXPERIMENT_NAME"])
@@ -70,12 +70,12 @@ class Supervisor:
             earlier = Path(named)
             if not (earlier / "run.json").is_file():
                 raise InputError(f"RESUME_RUN='{named}': no run.json there; expected a run folder")
-        elif int(self.environ.get("SLURM_RESTART_COUNT") or 0):
-            earlier = next(runs.glob(f"*-j{self.job}"), None)
+        elif self.start.requeues:
+            earlier = next(runs.glob(f"*-j{job}"), None)
         if not earlier and (checkpoint := self.environ.get("RESUME_FROM")):
-            checkpoints.check(Path(checkpoint), self.world_size)
+            checkpoints.check(Path(checkpoint), self.start.processes)
         try:
-            self.run_dir = (earlier or new_folder(runs, f"j{self.job}" if self.job else f"p{os.getpid()}")).absolute()
+            self.run_dir = (earlier or new_folder(runs, f"j{job}" if job else f"p{os.getpid()}")).absolute()
             (self.run_dir / "train.out").touch()
             self.lock = processes.own_folder(self.run_dir)
         except OSError:
@@ -96,7 +96,7 @@ class Supervisor:
             again = {"command": words, "settings": given_settings(self.environ), "memory_mib": memory_mib}
             (self.run_dir / ".resume.json").write_text(json.dumps(again, indent=1) + "\n")
         if self.command[0] == "deepspeed":
-            slots = [f"{host} slots={self.environ['NPROC_PER_NODE']}\n" for host in hosts]
+            slots = [f"{host} slots={self.start.gpus_per_node}\n" for host in hosts]
             (self.run_dir / "hostfile").write_text("".join(slots))
         show(f"run folder: {self.run_dir}")
         return self.newest_checkpoint() if earlier else None
@@ -111,7 +111,7 @@ class Supervisor:
         """Return this run's newest whole checkpoint; print why newer ones are skipped."""
         checkpoint = checkpoints.newest((self.run_dir / self.environ["OUTPUT_DIR"]).resolve(), self.say)
         if checkpoint:
-            checkpoints.check_processes(checkpoint, self.world_size)
+            checkpoints.check_processes(checkpoint, self.start.processes)
         return checkpoint
 
     def begin(self, checkpoint: Path | None) -> None:
@@ -149,7 +149,7 @@ class Supervisor:
         if self.command[0] == "srun":
             options = list(itertools.takewhile(lambda word: word.startswith("-"), self.command[1:]))
             return ["srun", *options, *node, "--task-per-gpu", *self.command[1 + len(options) :]]
-        return one_per_node(node, self.command, self.environ)
+        return one_per_node(node, self.command, self.start)
 
     def run_command(self, command: Sequence[str]) -> int:
         """Run the command; return its exit code, or TOLD_TO_END if a signal prevented it or made it save and end."""
@@ -165,7 +165,7 @@ class Supervisor:
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(viewed, over), daemon=True)
         viewer.start()
-        ending = Ending(self.control, self.environ, self.others, later_s=processes.KILL_AFTER_S)
+        ending = Ending(self.control, self.start, self.others, later_s=processes.KILL_AFTER_S)
         while processes.is_running(process) and not ending.due():
             if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)
@@ -211,11 +211,12 @@ class Supervisor:
     def requeue(self) -> None:
         """Queue the job again after SLURM's notice; at most RESTARTS times if its training never begins."""
         never_begins = json.dumps(read_run_record(self.run_dir)).count(NOT_BEGUN) > self.restarts
-        if not self.job or not ((self.noticed and self.control.read().saved) or (self.again and not never_begins)):
+        job = self.start.job
+        if not job or not ((self.noticed and self.control.read().saved) or (self.again and not never_begins)):
             return
-        if re.search(r"\bRequeue=1", job_line(self.job)):
-            show(f"queued again: scontrol requeue {self.job}")
-            subprocess.run(["scontrol", "requeue", self.job])
+        if re.search(r"\bRequeue=1", job_line(job)):
+            show(f"queued again: scontrol requeue {job}")
+            subprocess.run(["scontrol", "requeue", job])
 
     def end(self, code: int) -> int:
         notice = "USR1" if self.noticed and (self.ended or self.control.read().saved) else ""

@@ -14,6 +14,7 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
+from workshop.job.node import one_per_node
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Start, declared
@@ -31,7 +32,7 @@ PACKAGES = ("torch", "transformers", "accelerate")
 def check_world(environ: Mapping[str, str]) -> None:
     """Raises InputError for more nodes or GPUs than the launcher can use: each would be a training of its own."""
     exercise, start = declared(Path.cwd()), Start.of(environ)
-    launcher, nodes, gpus = exercise.launcher(start.launcher), int(environ["NNODES"]), start.processes
+    launcher, nodes, gpus = exercise.launcher(start.launcher), start.nodes, start.processes
     optional = "config" in launcher.arguments and exercise.takes(start.script) == "any"
     most_gpus = launcher.most_gpus or (1 if optional and not environ["CONFIG"] else gpus)
     if gpus > most_gpus:
@@ -118,8 +119,9 @@ def for_libraries(environ: Mapping[str, str]) -> dict[str, str]:
 def compile_operators(names: Sequence[str], environ: Mapping[str, str]) -> None:
     """Compile these operators of DeepSpeed on every node, before the run's clock and its loggers start."""
     command = [sys.executable, "-m", "workshop.kernels.operators", *names]
-    if environ.get("SLURM_JOB_ID") and environ["NNODES"] != "1":
-        command = ["srun", f"--ntasks={environ['NNODES']}", "--ntasks-per-node=1", "--cpu-bind=none", *command]
+    start = Start.of(environ)
+    if start.job:  # emulated nodes share their operators
+        command = one_per_node([], command, start)
     if names and subprocess.run(command, env=environ, stdout=sys.stderr).returncode:
         sys.exit(1)
 

@@ -20,8 +20,8 @@ from workshop.measure.run_facts import PrecisionProbe, held_mib, optimizer_state
 from workshop.record import collectives
 from workshop.record.run_record import add_to_summary, read_run_record, record_settings, update_run_record
 from workshop.settings.settings import Settings
+from workshop.training import hangs
 from workshop.training.callbacks import StepRecorder, TokenCounter, forget_peak, gather_objects
-from workshop.training.hangs import progress, watch
 from workshop.training.models import blocks_of
 
 # Collectives are counted in one step of the warm-up, because counting slows it down. Not in the first, in which
@@ -32,7 +32,7 @@ COUNTED_STEP = 3
 def open_records(settings: Settings) -> None:
     """Write the settings into run.json and start the hang watch."""
     record_settings(settings)
-    watch(settings)
+    hangs.start(settings)
 
 
 def allocated_mib() -> float | None:
@@ -88,7 +88,6 @@ class StepEvidence:
         size = {} if dp_size is None else {f"{method}_size": ranks // dp_size}
         dp_size = dp_size or ranks
         self.recorder.counter = TokenCounter(None, device, ranks // dp_size)
-        self.hang_watch = watch(settings)
         self.epoch_steps = len(data.train) / (settings.batch_size * settings.grad_acc * dp_size)
         self.probe = PrecisionProbe(blocks_of(model))
         self.profiler = Profiler(settings)
@@ -108,7 +107,7 @@ class StepEvidence:
         """Measure an optimizer step: time, tokens of the group's `batches`, and in one step its collectives."""
         self._number += 1
         if self._number == 1:  # not before: it sets the time-outs of the process groups that there are
-            self.hang_watch.on_train_begin()
+            hangs.HangWatch(self.settings).on_train_begin()
             self._start_s = time.perf_counter()
             self.profiler.after(0, self.writes)
             self.phases.note("loaded")
@@ -133,7 +132,7 @@ class StepEvidence:
     def record(self, loss: float) -> None:
         """Record the step with its loss over all ranks."""
         step = self.recorder.record(self._number, loss, self._number / self.epoch_steps, self.writes)
-        progress()
+        hangs.progress()
         self.profiler.after(step.step, self.writes)
         if step.step == 1:
             self.probe.hook.remove()
@@ -146,7 +145,7 @@ class StepEvidence:
     def close(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Write summary.json, with the largest rank's states of the `optimizer` (of ZeRO: the one that computes)."""
         states = [] if optimizer is None else optimizer_states(self.model, optimizer)
-        self.hang_watch.stop()
+        hangs.stop()
         self.profiler.on_train_end()
         peaks_mib = gather_objects(self.recorder.steps[-1].peak_mem_alloc_mib)
         summary = {

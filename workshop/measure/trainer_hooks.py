@@ -15,9 +15,9 @@ from workshop.record import run_record
 from workshop.record.control import Control
 from workshop.record.printable import counted
 from workshop.settings.settings import Settings
+from workshop.training import hangs
 from workshop.training.callbacks import InOrder, StepRecorder, find_callback
 from workshop.training.generation import ScoreRecorder, scores, sentences
-from workshop.training.hangs import HangWatch, collective_timeout_s, watch
 from workshop.training.saving import CheckpointWriter, warn_of_other_batch
 
 
@@ -30,7 +30,7 @@ def reporting(settings: Settings) -> dict[str, Any]:
         "disable_tqdm": True,  # train.out is a file: each step's line has the epoch
         "report_to": settings.report_to.replace(" ", "").split(","),
         "run_name": settings.run_dir.name,
-        "ddp_timeout": collective_timeout_s(settings),
+        "ddp_timeout": hangs.collective_timeout_s(settings),
     }
 
 
@@ -44,7 +44,7 @@ def begin_run(settings: Settings, arguments: TrainingArguments) -> None:
             arguments.max_steps, arguments.num_train_epochs = -1, 0
     prepare_libraries(settings, arguments)
     run_record.record_settings(settings, listens=settings.saves_often)
-    watch(settings)
+    hangs.start(settings)
 
 
 def prepare_libraries(settings: Settings, arguments: TrainingArguments) -> None:
@@ -76,7 +76,7 @@ def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> lis
         if 0 < len(examples) < (size := getattr(settings, name.lower())):
             settings.note(f"note: {name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
-    parts = [RunRecorder(settings, data, model), recorder, watch(settings)]
+    parts = [RunRecorder(settings, data, model), recorder, hangs.HangWatch(settings)]
     if settings.profile:
         from workshop.measure.profiling import Profiler  # as its cost, only where it is asked for
 
@@ -96,7 +96,7 @@ def write_summary(settings: Settings, trainer: Trainer) -> None:
     """
     writer = find_callback(trainer, CheckpointWriter) if settings.saves_often else None
     if writer and writer.ending:
-        disconnect(trainer)
+        disconnect()
         end_process()
     history = trainer.state.log_history
     final = next(entry for entry in reversed(history) if "train_runtime" in entry)
@@ -136,7 +136,7 @@ def end_run(settings: Settings, trainer: Trainer, data: Data) -> None:
     known = scores(*asked, data.train_examples[: settings.generate_train_size], "train_{}")
     if trainer.is_world_process_zero():
         run_record.add_to_summary(settings.run_dir, held_out | known)
-    disconnect(trainer)
+    disconnect()
     if trainer.is_world_process_zero():
         summary = run_record.read_summary(settings.run_dir)
         print("\n".join(sentences(summary)))
@@ -148,9 +148,9 @@ def end_run(settings: Settings, trainer: Trainer, data: Data) -> None:
     end_process()
 
 
-def disconnect(trainer: Trainer) -> None:
+def disconnect() -> None:
     """Close the connections between the ranks. Collective: call it on every rank."""
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    find_callback(trainer, HangWatch).stop()
+    hangs.stop()

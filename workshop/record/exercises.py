@@ -118,8 +118,9 @@ class Start:
     """How a training was started.
 
     Attributes: exercise: its folder; launcher: the file's name, "" without one; script: that it starts; processes: that
-        train, on all nodes; nodes, gpus_per_node: that the launcher asked for; rank: this process's; job: SLURM's id,
-        "" without SLURM; supervisor: id of the process that the launcher has become.
+        train, on all nodes; nodes, gpus_per_node: that the launcher asked for; rank, node: this process's numbers;
+        job: SLURM's id, "" without SLURM; requeues: how often SLURM has queued it again; supervisor: id of the process
+        that the launcher has become.
     """
 
     exercise: Path = Path()
@@ -129,7 +130,9 @@ class Start:
     nodes: int = 1
     gpus_per_node: int = 1
     rank: int = 0
+    node: int = 0
     job: str = ""
+    requeues: int = 0
     supervisor: int = 0
 
     @classmethod
@@ -140,8 +143,9 @@ class Start:
         script = declared(exercise).launcher(launcher).script_of(words) if launcher else "train.py"
         nodes, per_node = (int(environ.get(name, "1")) for name in ("NNODES", "NPROC_PER_NODE"))
         processes, job = int(environ.get("WORLD_SIZE", nodes * per_node)), environ.get("SLURM_JOB_ID", "")
-        rank, supervisor = (int(environ.get(name, "0")) for name in ("RANK", "LAUNCHER_PID"))
-        return cls(exercise, launcher, script, processes, nodes, per_node, rank, job, supervisor)
+        names = ("RANK", "SLURM_NODEID", "SLURM_RESTART_COUNT", "LAUNCHER_PID")
+        rank, node, requeues, supervisor = (int(environ.get(name) or 0) for name in names)
+        return cls(exercise, launcher, script, processes, nodes, per_node, rank, node, job, requeues, supervisor)
 
 
 def every_exercise() -> list[Exercise]:

@@ -157,9 +157,9 @@ SUMMARY_RECORD: Schema = {
     **dict.fromkeys(("peak_mem_alloc_mib", "peak_mem_reserved_mib", "optimizer_states_mib"), float),
     **dict.fromkeys(("mem_loaded_mib", "mem_forward_mib", "mem_backward_mib", "mem_update_mib"), float),
     **dict.fromkeys(("avg_mem_alloc_MB", "avg_mem_reserved_MB", "avg_mem_total_MB"), float),
-    **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%", "checkpoint_mib", "checkpoint_time_share_%"), float),
-    **dict.fromkeys(("checkpoint_time_s", "checkpoint_last_time_s", "checkpoint_disk_time_s"), float),
-    **dict.fromkeys(("checkpoint_write_time_s", "checkpoint_hash_time_s"), float),  # older runs
+    **dict.fromkeys(("avg_gpu_util_%", "std_gpu_util_%"), float),
+    **dict.fromkeys(("checkpoint_mib", "checkpoint_time_s", "checkpoint_time_share_%"), float),
+    **{f"checkpoint_{part}_time_s": float for part in ("last", "disk", "write", "hash")},  # older runs
     **dict.fromkeys(("exact_match", "f1", "exact_match_before", "f1_before", "train_exact_match", "train_f1"), float),
 }
 

@@ -1,8 +1,7 @@
-"""An FSDP configuration: the Trainer's own `fsdp_config`, and three keys more:
+"""An FSDP configuration: the Trainer's own `fsdp_config`, and two keys more:
 
     fsdp               false: plain DDP, for comparison; beside it DDP's options, of which the Trainer knows half
     dp_replicate_size  HYBRID_SHARD: number of groups of ranks that each hold one whole, sharded copy of the model
-    async_save         true: checkpoints are written while the training continues (workshop/training/async_save.py)
 
 The Trainer ignores a key it does not know, so older material that wrote `offload_to_cpu` or `mixed_precision` there got
 neither (erratum K3). Here a key that nothing reads, or not in the chosen version, is an error.
@@ -43,8 +42,6 @@ def checked_fsdp(path: Path, content: dict[str, Any], settings: Mapping[str, Any
             f'GRADIENT_CHECKPOINTING=true: under FSDP set "activation_checkpointing": true in {path}; the '
             "Trainer's own would gather every block once more in the backward pass"
         )
-    if content.get("async_save") and content.get("state_dict_type") != "SHARDED_STATE_DICT":
-        raise InputError(f'{path}: async_save writes shards; expected "state_dict_type": "SHARDED_STATE_DICT"')
     check_copies(path, "dp_replicate_size", content.get("dp_replicate_size", 1), world_size)
     return content
 

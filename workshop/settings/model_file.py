@@ -79,13 +79,10 @@ def _content(path: Path, changed_ns: int) -> dict[str, Any]:
 
 
 @cache
-def modeling_source(kind: str, part: str = "modeling") -> str:
-    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds.
-
-    Args: part: modeling or configuration.
-    """
+def modeling_source(kind: str) -> str:
+    """Transformers' source of a type of models, or of `auto`; "" without it. To import it takes seconds."""
     kind, library = kind.removesuffix("_text"), find_spec("transformers")
-    file = Path(library.origin).parent / f"models/{kind}/{part}_{kind}.py" if library else Path("none")
+    file = Path(library.origin).parent / f"models/{kind}/modeling_{kind}.py" if library else Path("none")
     return file.read_text() if file.is_file() else ""
 
 

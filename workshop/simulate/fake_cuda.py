@@ -1,4 +1,4 @@
-"""Differences of CUDA from the meta device: autocast, fused attention, dropout, float8.
+"""Differences of CUDA from the meta device: autocast, fused attention, dropout.
 
 torch.autocast leaves meta tensors alone, the meta device takes the slow forms of attention and dropout, and
 flex_attention has no backward pass there.
@@ -6,7 +6,6 @@ flex_attention has no backward pass there.
 
 from collections.abc import Iterator
 from contextlib import ContextDecorator, ExitStack, contextmanager, nullcontext
-from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -19,11 +18,8 @@ from transformers import masking_utils as masks
 
 from workshop.kernels.fast_models import attention
 from workshop.kernels.fast_models import loss as chunked_loss
-from workshop.kernels.fast_models.float8 import fits
 
 HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
-# The gradients' type in tensorwise scaling is another one of 8 bits, which is as large and as fast.
-_FLOAT8 = torch.float8_e4m3fn
 # Of CUDA's lists what our models call. Source: torch.amp's documentation, "CUDA Ops that can autocast to ...".
 _NARROW = {
     *(torch.matmul, torch.bmm, torch.baddbmm, torch.addmm, functional.linear, functional.scaled_dot_product_attention),
@@ -191,43 +187,3 @@ def _fused_loss_and_gradient(logits: torch.Tensor, targets: torch.Tensor) -> tup
 def _in_place(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Liger Kernel's, which needs a GPU, writes the gradient over the logits."""
     return torch.zeros((), device=logits.device), logits
-
-
-def use_float8_on_meta(blocks: torch.nn.ModuleList, recipe: str) -> None:
-    """Have the layers that use_float8 would replace take the memory of torchao's, which need not be installed.
-
-    As in torchao 0.18.0: float8_linear.py (the factors are kept for the backward pass as they came, and cast for each
-    of the three products) and float8_ops.py (a product needs its first factor by rows and its second by columns).
-    """
-    for module in blocks.modules():
-        if recipe != "none" and fits(module, ""):
-            module.forward = partial(_float8_linear, module)
-
-
-def _float8_linear(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
-    if torch.is_autocast_enabled():
-        hidden = hidden.to(torch.get_autocast_dtype("cuda"))
-    result = _Float8Products.apply(hidden, layer.weight.t())
-    return result if layer.bias is None else result + layer.bias.to(result.dtype)
-
-
-class _Float8Products(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Args: hidden: [..., inputs]; weight: [inputs, outputs]."""
-        ctx.save_for_backward(hidden, weight)
-        return _float8_product(hidden.flatten(0, -2), weight, hidden.dtype).reshape(*hidden.shape[:-1], -1)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight = ctx.saved_tensors
-        of_result, rows = gradient.flatten(0, -2), hidden.flatten(0, -2)
-        of_hidden = _float8_product(of_result, weight.t(), gradient.dtype)
-        of_weight = _float8_product(of_result.t(), rows, gradient.dtype)
-        return of_hidden.reshape(hidden.shape), of_weight.t()
-
-
-def _float8_product(left: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    one = torch.ones((), device=left.device)
-    left, right = left.to(_FLOAT8).contiguous(), right.to(_FLOAT8).t().contiguous().t()
-    return torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=dtype)

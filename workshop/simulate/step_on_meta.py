@@ -20,7 +20,6 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from workshop.kernels.fast_models.loss import LossHead
@@ -28,11 +27,10 @@ from workshop.record.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
 from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps
-from workshop.simulate.fake_cuda import HALF, OnCuda, mimic_cuda, use_float8_on_meta
+from workshop.simulate.fake_cuda import HALF, OnCuda, mimic_cuda
 from workshop.simulate.tensor_bytes import Tracker
 from workshop.training.models import blocks_of, shape_config
 
-_LOSS = "loss"
 # By LossHead, as in further/dimensions/, whose rows are whole: without a mask.
 _RECOMPUTED = "recomputed"
 
@@ -48,9 +46,8 @@ class StepShape:
         precision: fp32, fp16, bf16.
         weights: what is trained under autocast: fp32, or bf16 (WEIGHTS=bf16).
         labelled: positions with logits per micro-batch; 0: all.
-        fast, attention, loss, loss_chunk, stream, packing, compile, float8: the speed ladder's switches.
+        fast, attention, loss, loss_chunk, stream, packing, compile: the speed ladder's switches.
         ddp_bucket_mib: of DDP, which cuts compiled blocks where its buckets end; 0: no DDP.
-        loss_outside: computed from the model's logits by the training loop, which keeps them, as in further/by-hand/.
         short_rows: of an epoch's last micro-batch, which runs uncompiled (fast_models/compilation.py); 0: none.
         adapter_rank: of LoRA's adapters beside a frozen model in half precision; 0: all weights are trained.
         adapter_targets: the ends of their layers' names, with commas; empty: all linear ones of the blocks.
@@ -73,8 +70,6 @@ class StepShape:
     labelled: int = 0
     compile: bool = False
     ddp_bucket_mib: int = 0
-    float8: str = "none"
-    loss_outside: bool = False
     short_rows: int = 0
     adapter_rank: int = 0
     adapter_dropout: float = 0
@@ -165,9 +160,9 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     """Parts of one micro-batch's forward and backward pass, parameters' sizes, and operations by class.
 
     gaps: what PyTorch reserves beside it on one GPU, for one micro-batch per step and for several.
-    Operations of compiled blocks are taken from eager ones, without float8's casts, which are fused. The parts of a
-    shorter last micro-batch follow those of a usual one. Of the blocks between the first and the last one of each kind
-    is simulated, and counted as often as the model has it.
+    Operations of compiled blocks are taken from eager ones. The parts of a shorter last micro-batch follow those of a
+    usual one. Of the blocks between the first and the last one of each kind is simulated, and counted as often as the
+    model has it.
     """
     model = build(shape)
     order = cut(model)
@@ -178,8 +173,6 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     parameters = [one for one in model.parameters() if id(one) not in inside] + of_blocks
     modules = [*{*model.modules()} - {*blocks.modules()}]
     modules += [module for number in order for module in blocks[number].modules()]
-    if not shape.compile:
-        use_float8_on_meta(blocks, shape.float8)
     usual = _micro_batch(model, shape)
     micro_batches = _compiled_micro_batches(model, shape) if shape.compile else [usual]
     parts = [part for one in micro_batches for part in parts_of_all(one.parts, order)]
@@ -194,12 +187,10 @@ def simulate(shape: StepShape) -> dict[str, Any]:
         trained, trained_of_blocks = ([one for one in some if one.requires_grad] for some in (parameters, of_blocks))
         found["trained"] = _sizes(trained, trained_of_blocks, len(order))
         found["frozen"] = frozen_bytes(parameters, of_blocks, len(order))
-    if shape.engine == "autocast" and not shape.compile and not shape.loss_outside:
+    if shape.engine == "autocast" and not shape.compile:
         events = [*events_of_all(usual.parts, order)]
         weights = [(one.nbytes, one.requires_grad) for one in parameters]
         found["gaps"] = {"once": gaps(events, weights, 1), "added": gaps(events, weights, 2)}
-    if shape.loss_outside:
-        found["outside_parts"] = [part.unit == _LOSS for part in parts]
     return found
 
 
@@ -225,25 +216,13 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
             if shape.loss == _RECOMPUTED:
                 model.get_output_embeddings().targets = inputs.pop("labels")
                 loss = model(**inputs).logits
-            elif shape.loss_outside:
-                labels = inputs.pop("labels")
-                logits = model(**inputs).logits  # kept until the backward pass is done
-                loss = _loss_outside(logits, labels, tracker)
             else:
                 loss = model(**inputs).loss
-        tracker.begin("backward", _LOSS if shape.loss_outside else "head")
+        tracker.begin("backward", "head")
         loss.backward()
         del loss, inputs
     tracker.end()
     return tracker
-
-
-def _loss_outside(logits: torch.Tensor, labels: torch.Tensor, tracker: Tracker) -> torch.Tensor:
-    """The loss as further/by-hand/ddp.py's loss_sum: a part of its own, after the model's forward pass."""
-    logits.register_hook(lambda _: tracker.begin("backward", "head"))
-    tracker.begin("forward", _LOSS)
-    predictions, targets = logits[:, :-1].flatten(0, 1).float(), labels[:, 1:].flatten()
-    return cross_entropy(predictions, targets, reduction="sum")
 
 
 def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tracker]:
@@ -251,7 +230,6 @@ def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tr
     from workshop.simulate.compiled_on_meta import compile_blocks  # the compiler: seconds to import
 
     blocks, uncompiled = blocks_of(model), []
-    use_float8_on_meta(blocks, shape.float8)
     if shape.short_rows:
         labelled = shape.labelled * shape.short_rows // shape.batch_size
         short = replace(shape, batch_size=shape.short_rows, labelled=labelled)

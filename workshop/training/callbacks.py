@@ -38,12 +38,12 @@ def forget_peak() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def gather_objects(value: Any, group: torch.distributed.ProcessGroup | None = None) -> list[Any]:
-    """Return the `value` of every rank, on every rank. Args: group: of all ranks; None: the default one."""
+def gather_objects(value: Any) -> list[Any]:
+    """Return the `value` of every rank, on every rank."""
     if not torch.distributed.is_initialized():
         return [value]
     values = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(values, value, group)
+    torch.distributed.all_gather_object(values, value)
     return values
 
 

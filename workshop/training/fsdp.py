@@ -13,9 +13,7 @@ from transformers import Trainer, TrainingArguments
 from workshop.private_names import set_optimize_ddp
 from workshop.settings.configuration import configuration_of
 from workshop.settings.settings import Settings
-from workshop.training.callbacks import find_callback
 from workshop.training.deepspeed import deepspeed_config
-from workshop.training.saving import CheckpointWriter
 
 
 def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismConfig | None]:
@@ -26,7 +24,7 @@ def fsdp_config(settings: Settings) -> tuple[dict[str, Any] | None, ParallelismC
     configuration = configuration_of(settings)
     if not configuration.is_fsdp:
         return None, None
-    config = {name: value for name, value in configuration.values.items() if name not in ("fsdp", "async_save")}
+    config = {name: value for name, value in configuration.values.items() if name != "fsdp"}
     replicas, ranks = config.pop("dp_replicate_size", 1), settings.start.processes
     if replicas == 1:
         return config, None
@@ -52,19 +50,13 @@ def sharding_arguments(settings: Settings, gpu: bool) -> dict[str, Any]:
 
 
 def prepare_wrapping(settings: Settings, trainer: Trainer) -> None:
-    """Set DDP's options; under FSDP2 asynchronous saving, the first scale of fp16 and the loss's precision."""
+    """Set DDP's options; under FSDP2 the first scale of fp16 and the loss's precision."""
     start_scaler(trainer)
     keep_the_loss_exact(trainer)
     configuration = configuration_of(settings)
-    if not configuration or configuration.is_deepspeed:
+    if not configuration or configuration.is_deepspeed or configuration.is_fsdp:
         return
     options = configuration.values
-    if configuration.is_fsdp:
-        if options.get("async_save") and settings.saves_often:
-            from workshop.training.async_save import AsyncSaver  # PyTorch's distributed checkpoints with it
-
-            find_callback(trainer, CheckpointWriter).saver = AsyncSaver(trainer)
-        return
     del options["fsdp"]
     hook = DDPCommunicationHookType(options.pop("comm_hook", "no"))
     if "optimize_ddp" in options:

@@ -9,7 +9,6 @@ and a data loader's workers or W&B's process die of it. Here the ranks agree at 
 import shutil
 import signal
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from workshop.record.control import Control
 from workshop.record.run_record import last_attempt, read_run_record, update_last_attempt
 from workshop.settings.settings import Settings
 from workshop.training.callbacks import StepRecorder, gather_objects
-from workshop.training.hangs import dump_on_sigterm, progress
+from workshop.training.hangs import SLOW_S, progress
 
 CONTINUE, SAVE, END = 0, 1, 2  # the ranks agree on the strongest request of one of them
 
@@ -57,16 +56,12 @@ def save_apart(settings: Settings, trainer: Trainer) -> None:
 class CheckpointWriter(TrainerCallback):
     """Makes each checkpoint whole and moves it to the others; on request saves once more and ends.
 
-    With a `saver` a thread does so while the training continues. The next save and the training's end wait for it.
-
     Requests are `stop` of the supervisor (record/control.py) and a rank's SIGTERM. Give it to the Trainer after
-    StepRecorder, as the last callback: neither a save nor the wait for the last save belongs to a step. When a resumed
-    training passes its last step before the interruption, it records the lost time in run.json.
+    StepRecorder, as the last callback: a save belongs to no step. When a resumed training passes its last step before
+    the interruption, it records the lost time in run.json.
 
     Attributes:
-        saver: an AsyncSaver (async_save.py) of FSDP2's shards; None: the training waits for the disk.
-        save_times_s: per checkpoint, for how long the training stands still.
-        disk_times_s: per checkpoint, the time until it is whole.
+        save_times_s: per checkpoint, until it is whole.
         size_bytes: of the last one, on rank 0.
         trained_before_s: runtime of the training up to the checkpoint that it was resumed from.
     """
@@ -74,9 +69,7 @@ class CheckpointWriter(TrainerCallback):
     def __init__(self, settings: Settings, recorder: StepRecorder) -> None:
         self.settings, self.recorder = settings, recorder
         self.control = Control(settings.run_dir)
-        self.saver: Any = None
         self.save_times_s: list[float] = []
-        self.disk_times_s: list[float] = []
         self.size_bytes = 0
         self.trained_before_s = 0.0
         self.ending = False
@@ -85,8 +78,6 @@ class CheckpointWriter(TrainerCallback):
         self._begin_s = self._save_begin_s = 0.0
         self._first_s = 0.0  # estimate for the first save
         self._saved_step = -1
-        self._thread = ThreadPoolExecutor(max_workers=1)
-        self._pending: Future[None] | None = None  # the checkpoint that the thread finishes
         self._handler: Any = None
         self._attempt: dict[str, Any] = {}  # the last attempt, until this one has come further
         self._step_begin_s = 0.0
@@ -116,8 +107,6 @@ class CheckpointWriter(TrainerCallback):
             seconds_lost = round(self._step_begin_s - self._attempt["last_step_s"], 1)
             update_last_attempt(self.settings.run_dir, seconds_lost=seconds_lost)
             self._attempt = {}
-        if self._pending and self._pending.done():
-            self._wait()  # an error ends the training now, not at the next save
         self._request = max(self._request, self._agree(state, args.device))
         # At the end of an epoch the evaluation comes first: a resumed run skips it. The last step ends the last epoch.
         at_epoch_end = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step == state.max_steps
@@ -155,7 +144,7 @@ class CheckpointWriter(TrainerCallback):
             return step % self.settings.save_steps == 0
         next_s = max(self.save_times_s, default=self._first_s)
         share_s = MOST_TIME_SHARE * (time.monotonic() - self._begin_s)
-        return not self._pending and sum(self.save_times_s) + next_s <= share_s
+        return sum(self.save_times_s) + next_s <= share_s
 
     def _decide(self, control: Any) -> None:
         control.should_save = True
@@ -165,50 +154,30 @@ class CheckpointWriter(TrainerCallback):
 
     def _prepare(self, control: Any) -> None:
         if control.should_save:
-            self._wait()
-            progress(slow=True)
+            progress(SLOW_S)
             self._save_begin_s = time.monotonic()
 
     def on_evaluate(self, *_: Any, **__: Any) -> None:  # comes between decision and save
         self._save_begin_s = time.monotonic()
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._saved_step = state.global_step
-        save = (args, state.global_step, self._save_begin_s, self.ending)
-        if self.saver:
-            self._pending = self._thread.submit(self._complete, *save)
-        else:
-            self._complete(*save)
-        self.recorder.start_clock()  # a save belongs to no step
-        self.save_times_s.append(time.monotonic() - self._save_begin_s)
-
-    def _wait(self) -> None:
-        """Wait for the checkpoint before; that time is part of its save. Raises what its thread raised."""
-        if self._pending:
-            progress(slow=True)
-            begin_s = time.monotonic()
-            self._pending.result()
-            self._pending = None
-            self.save_times_s[-1] += time.monotonic() - begin_s
-
-    def _complete(self, args: Any, step: int, begin_s: float, ending: bool) -> None:
         """Make the checkpoint whole when all ranks have written their parts. Collective."""
-        group = self.saver.wait() if self.saver else None
+        self._saved_step = state.global_step
         if torch.distributed.is_initialized():
-            torch.distributed.barrier(group)
-        folder = self.settings.output_path / checkpoints.UNFINISHED / f"checkpoint-{step}"
-        shares = gather_objects(checkpoints.digests(folder, args.process_index, args.world_size), group)
+            torch.distributed.barrier()
+        folder = self.settings.output_path / checkpoints.UNFINISHED / f"checkpoint-{state.global_step}"
+        shares = gather_objects(checkpoints.digests(folder, args.process_index, args.world_size))
         if args.process_index == 0:
-            trained_until_s = begin_s if self.saver else time.monotonic()
-            self._finish(args, step, folder, shares, trained_until_s - self._begin_s)
-            if ending:
-                self.control.say(f"saved {step}")
+            self._finish(args, state.global_step, folder, shares)
+            if self.ending:
+                self.control.say(f"saved {state.global_step}")
                 print(f"told to end: {folder.name} is saved, the training ends here", flush=True)
         if torch.distributed.is_initialized():
-            torch.distributed.barrier(group)
-        self.disk_times_s.append(time.monotonic() - begin_s)
+            torch.distributed.barrier()
+        self.recorder.start_clock()
+        self.save_times_s.append(time.monotonic() - self._save_begin_s)
 
-    def _finish(self, args: Any, step: int, folder: Path, shares: list[checkpoints.Digests], trained_s: float) -> None:
+    def _finish(self, args: Any, step: int, folder: Path, shares: list[checkpoints.Digests]) -> None:
         output = self.settings.output_path
         zero = args.hf_deepspeed_config.config.get("zero_optimization", {}) if args.deepspeed else {}
         self.size_bytes = checkpoints.finish(
@@ -219,17 +188,15 @@ class CheckpointWriter(TrainerCallback):
             world_size=args.world_size,
             effective_batch=effective_batch(args),
             fixed_world_size=zero.get("stage", 0) > 0,
-            train_runtime_s=self.trained_before_s + trained_s,
+            train_runtime_s=self.trained_before_s + time.monotonic() - self._begin_s,
         )
         limit = self.settings.save_limit  # 0: keep all
         for older in checkpoints.checkpoints(output)[limit:] if limit else ():
             shutil.rmtree(older)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._wait()
         if self._handler is not None:
             signal.signal(signal.SIGTERM, self._handler)
-            dump_on_sigterm()
         if state.is_world_process_zero:
             self.control.say("over")
 
@@ -241,8 +208,6 @@ class CheckpointWriter(TrainerCallback):
         return {
             "checkpoints": len(times_s),
             "checkpoint_time_s": sum(times_s) / len(times_s),
-            "checkpoint_last_time_s": times_s[-1],
-            "checkpoint_disk_time_s": sum(self.disk_times_s) / len(times_s),
             "checkpoint_mib": self.size_bytes / 2**20,
             "checkpoint_time_share_%": 100 * sum(times_s) / (time.monotonic() - self._begin_s),
         }

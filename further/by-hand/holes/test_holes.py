@@ -18,9 +18,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from torch.utils._pytree import tree_map
 
 from workshop.measure.collectives import CollectiveCounter
+from workshop.private_names import tree_map
 
 Ranks = list[list[Tensor]]  # for each rank its tensors
 MAX_NORM = 0.5  # not 1, which does not show if it is used

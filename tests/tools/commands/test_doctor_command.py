@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.launching import program, run
+from tests.simulated_here import simulated_here
 from tools.commands import doctor
+from tools.plan.gpus import GPUS
+from tools.plan.submitted_lines import predictions_of
+from tools.plan.workload import SOCKETS_GB_PER_S
+from tools.submit.slurm import asked_minutes, minutes
+from tools.submit.submissions import exercise_files, read_list
 from workshop.measure import doctor_probe
 
 GPU_NODE = {"version": "2.13.0", "CUDA": "13.0", "NCCL": "2.28.9", "driver": "580.65.06", "warning": ""}
@@ -19,15 +25,14 @@ PARTITIONS = "echo 'cpu* (up, limit 1:00, nodes: 4, (null))'"
 
 def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) -> None:
     """The command itself: no compiler, nothing compiled, an empty cache, no SLURM, no room, no such interface."""
-    logs = tmp_path / "logs"
-    faults = {"CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": str(tmp_path / "none")}
+    faults = {"LOG_DIR": str(tmp_path / "logs"), "CXX": "/nowhere/c++", "TORCH_EXTENSIONS_DIR": str(tmp_path / "none")}
     faults |= {"HF_HOME": str(tmp_path / "hub"), "NCCL_SOCKET_IFNAME": "nosuch0"}
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_"))}
     bash = tmp_path / "bin"
     bash.mkdir()
     for path in ("/bin/bash", "/usr/bin/env"):
         (bash / Path(path).name).symlink_to(path)
-    words = (sys.executable, "-m", "tools", "doctor", "--space", "1e9", "--logs", logs)
+    words = (sys.executable, "-m", "tools", "doctor", "--space", "1e9")
     *lines, summary = run(*words, code=1, env=inherited | faults, PATH=str(bash)).stdout.splitlines()
     rows = (re.split(r"  +", f"{line}  ")[:4] for line in lines)
     found = {name: (status, text, fix) for status, name, text, fix in rows}
@@ -97,3 +102,21 @@ def test_package_that_cannot_be_imported_costs_only_its_own_check(tmp_path: Path
     found = doctor.with_torch(os.environ | {"PYTHONPATH": str(tmp_path)}, ["baseline"])
     assert found["operators"] == ("error", "ImportError: no deepspeed", "make install")
     assert found["torch"].text.startswith("2.")
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [("30", 30), ("1:30", 1.5), ("12:00:00", 720), ("2-3", 3060), ("1-2:30", 1590), ("infinite", float("inf"))],
+)
+def test_durations_are_read_as_slurm_reads_them(written: str, found: float) -> None:
+    assert minutes(written) == found
+
+
+def test_every_line_asks_for_the_time_that_it_may_need_on_an_h200() -> None:
+    """A job that asks for less is ended; a job that asks for more than a partition gives never starts."""
+    lines = [line for file in exercise_files([]) for line in read_list(file, {})]
+    with simulated_here():
+        predictions = predictions_of(lines, GPUS["h200"], SOCKETS_GB_PER_S)
+    for line, found in zip(lines, predictions, strict=True):
+        if found:
+            assert found.limit_min <= asked_minutes(line, {})[1], line.place

@@ -4,6 +4,7 @@ import re
 
 from matplotlib.figure import Figure
 
+from tests.tools.conftest import age
 from tools.__main__ import main
 
 
@@ -17,16 +18,38 @@ def test_runs_lists_every_state_with_its_reason_and_the_next_command(make_run, l
     assert main(["runs", "--logs", "logs"]) == 0
     header, *rows, _, summary, hint = capsys.readouterr().out.splitlines()
     first, second, third = sorted(rows)
-    names = "run config model precision batch processes nodes length state runtime reason"
+    names = "run config model precision batch processes nodes length state step runtime reason"
     assert header.split() == names.split()
-    assert first.split()[1:] == ["-", "bloom-560m", "-", "-", "1", "1", "-", "completed", "0:05:00"]
-    assert " ".join(second.split()[1:]) == "zero3 bloom-560m - - 2 x CPU 1 - oom 0:05:00 CUDA out of memory"
+    assert first.split()[1:] == ["-", "bloom-560m", "-", "-", "1", "1", "-", "completed", "-", "0:05:00"]
+    assert " ".join(second.split()[1:]) == "zero3 bloom-560m - - 2 x CPU 1 - oom 2/? 0:05:00 CUDA out of memory"
     assert "unreadable" in third and "r3/run.json" in third
     assert summary == "3 runs: 1 completed, 1 oom, 1 unreadable"
     assert hint == "next: less logs/baseline/r2/train.out"
     assert main(["runs", "baseline", "--logs", "logs", "--state", "failed,oom"]) == 0
     printed = capsys.readouterr().out
     assert "/r2 " in printed and "/r1 " not in printed
+
+
+def test_running_run_has_its_last_whole_step_and_what_is_wrong_with_it(make_run, logs, capsys, monkeypatch):
+    """A hanging run, and a run that learns nothing, looked like all others."""
+    monkeypatch.chdir(logs.parent)  # a reason is cut off, and the folder of a test may be long
+    steps = "step,step_time_s,tokens,real_tokens,loss,epoch\n1,0.5,2048,700,2.5,0.2\n"
+    running = {"state": "running", "end_time": None, "settings": {"num_epochs": 2}}
+    make_run("well", running, **{"steps.csv": f"{steps}2,0.5,20"})
+    make_run("nan", running, **{"steps.csv": f"{steps}2,0.5,2048,700,nan,0.2\n"})
+    make_run("damaged", running, **{"steps.csv": f"{steps}no step\n2,0.5,2048,700,2.5,0.2\n"})
+    age(make_run("silent", running), 300)
+    (age(make_run("hanging", running), 700) / "gpu_memory.csv").touch()
+    age(make_run("lost", running), 700)
+    assert main(["runs", "--logs", "logs"]) == 0
+    *table, _, summary, _ = capsys.readouterr().out.splitlines()
+    header, *rows = (re.split(r"\s{2,}", line) for line in table)
+    shown = {row[0].rpartition("/")[2]: (row[header.index("step")], " ".join(row[len(header) - 1 :])) for row in rows}
+    assert shown["well"] == ("1/64", "") and shown["nan"] == ("2/64", "loss is nan")
+    assert re.fullmatch("wrote nothing for 30. s", shown["silent"][1])
+    assert re.fullmatch("wrote nothing for 70. s", shown["hanging"][1]), "its loggers still write"
+    assert shown["damaged"][0] == "?" and "steps.csv:3: found 'no step'" in shown["damaged"][1]
+    assert "5 running, 1 lost" in summary
 
 
 def test_run_that_ended_before_its_settings_were_written_adds_no_column(make_run, logs, capsys):

@@ -21,6 +21,14 @@ GPU_LOGS = {
     "two GPUs": (HEADER + ROW.format(100, 0) + ROW.format(300, 0).replace(", 0,", ", 1,", 1), [300.0, 200.0, 100.0]),
     "restarted": (HEADER + ROW.format(10, 20) + HEADER * 2 + ROW.format(50, 60), [50.0, 30.0, 10.0]),
     "restarted in a line": (HEADER + ROW.format(10, 20) + ROW[:14] + HEADER + ROW.format(50, 60), [50.0, 30.0, 10.0]),
+    "message between rows": (
+        HEADER + ROW.format(10, 20) + "Unable to determine the device\n" + ROW.format(30, 40),
+        [30.0, 20.0, 10.0],
+    ),
+    "no permission": (
+        HEADER + ROW.format(10, 20) + ROW.format("Insufficient Permissions", 40).replace(" MiB", "", 1),
+        [10.0, 10.0, 10.0],
+    ),
     "digits after a unit": (HEADER + ROW.format("5M0", 20) + ROW.format(30, 40), 2),
     "sums overflow": (HEADER + ROW.format("1e308", 20) * 2, 2),
     "word": (HEADER + ROW.format(10, 20) + ROW.format("lots", 40) + ROW.format(30, 40), 3),
@@ -94,8 +102,6 @@ def test_real_log(sample_logs, read, real):
 
 
 LOGS = Path(__file__).parents[2] / "foreign/gpu"
-POWER_HEADER = "timestamp, index, memory.used [MiB], power.draw [W]"
-POWER_ROW = "2026/11/20 10:00:0{}.000, 0, {}, 60 W"
 READ = {
     "g01-gpu-is-lost": [1000, 2000, 3000],
     "g04-device-handle-last": [1000, 2000, 3000],
@@ -129,22 +135,3 @@ def test_what_is_not_reported_costs_its_cell_alone(name: str) -> None:
 def test_output_of_another_form_is_refused_with_line_and_what_is_right(name: str) -> None:
     with pytest.raises(LogError, match=rf"{name}\.csv:\d: found .*{REFUSED[name]}"):
         read_nvidia_smi(LOGS / f"{name}.csv")
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot the system",
-        "No devices were found",
-        POWER_ROW.format(2, "[Insufficient Permissions]"),
-        POWER_ROW.format(2, "Insufficient Permissions"),
-        POWER_ROW.format(2, "[GPU is lost]").replace("60 W", "[GPU is lost]"),
-        POWER_ROW.format(2, "[Requested functionality has been deprecated]").replace("60 W", "[No Permission]"),
-    ],
-)
-def test_one_line_between_rows_does_not_cost_the_log(tmp_path: Path, line: str) -> None:
-    lines = (POWER_HEADER, POWER_ROW.format(1, "10 MiB"), line, POWER_ROW.format(3, "30 MiB"), "")
-    (tmp_path / "gpu.csv").write_text("\n".join(lines))
-    log = read_nvidia_smi(tmp_path / "gpu.csv")
-    assert [mib for mib in log.mib if mib == mib] == [10, 30]
-    assert (log.time_s[0], log.time_s[-1]) == (0, 2)

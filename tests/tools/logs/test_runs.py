@@ -5,18 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.filled_tables import filled_table
-from tests.tools.conftest import age, write_run
-from tools.logs.runs import find_runs, read_run
+from tests.tools.conftest import write_run
+from tools.logs.runs import find_runs
 from tools.logs.sources import read_timers
 from workshop.record.exercises import REPO
-
-
-def test_running_job_that_writes_nothing_for_ten_minutes_is_lost(make_run):
-    folder = make_run("r1", {"state": "running", "end_time": ...})
-    age(folder, 601)
-    assert read_run(folder).state == "lost"
-    (folder / "gpu_memory.csv").touch()
-    assert read_run(folder).state == "running"
 
 
 @pytest.mark.parametrize(
@@ -38,21 +30,13 @@ def test_damaged_run_json_is_named_and_does_not_hide_other_runs(make_run, logs, 
     assert len(find_runs(logs, experiment="baseline")) == 2
 
 
-def test_folder_with_a_dot_is_left_out_unless_it_is_named(make_run, logs):
-    run = make_run("r1")
-    trial = write_run(logs / ".choose", "r2")
-    assert [one.folder for one in find_runs(logs)] == [run]
-    assert [one.folder for one in find_runs(logs / ".choose")] == [trial]
-
-
-def test_reference_runs_of_other_machines_are_not_mixed_with_one_s_own(make_run, logs):
+def test_reference_runs_and_those_in_a_folder_with_a_dot_are_left_out_unless_it_is_named(make_run, logs):
     own = make_run("own")
-    reference = logs / "reference" / "h200x1" / "baseline" / "theirs"
-    reference.parent.mkdir(parents=True)
-    make_run("theirs").rename(reference)
-    assert [run.folder for run in find_runs(logs)] == [own]
-    assert [run.folder for run in find_runs(logs / "reference")] == [reference]
-    assert [run.folder for run in find_runs(logs / "reference" / "h200x1")] == [reference]
+    for folder in (".choose", "reference/h200x1"):
+        other = write_run(logs / folder, "other")
+        assert [run.folder for run in find_runs(logs)] == [own]
+        assert [run.folder for run in find_runs(logs / folder)] == [other]
+    assert [run.folder for run in find_runs(logs / "reference")] == [other]
 
 
 # From a run of stage 3 with offload on an H200: two steps of two micro-batches.

@@ -8,12 +8,13 @@ import pytest
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.errors import InputError
-from tools.plan.room import Room, slots
+from tools.plan.predict import Range
+from tools.plan.room import Room, Run, slots
 from tools.tables.markdown import tables_in
 
 
-def run(gpus: int, minutes: float) -> dict:
-    return {"gpus": gpus, "total_runtime_s": {"expected": 60 * minutes}}
+def run(gpus: int, minutes: float) -> Run:
+    return Run("", gpus, Range(*[60 * minutes] * 3))
 
 
 def test_runs_are_packed_onto_nodes_by_their_gpus() -> None:

@@ -66,6 +66,9 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
     )
     tables = blank_tables(readme.parent)
     assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
+    readme.write_text(f"{head}| Samples/s | ? |\n")
+    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Metric"):
+        blank_tables(readme.parent)
     (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
     with pytest.raises(KeyError, match="77"):
         blank_tables(readme.parent)
@@ -178,4 +181,12 @@ def test_several_predictions_in_a_cell_are_judged_one_by_one(make_run, logs, tmp
     assert "prediction 1: 2.53; 1.26; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
     form.write_text(form.read_text().replace("2.53; 1.26; 0.63; 1", "2.53; 1.26"))
     main(["check", str(form), "--logs", str(logs), "--show"])
-    assert "prediction 1: 2.53; 1.26\n  not judged: expected 4 figures, as `12; 6`\n" in capsys.readouterr().out
+    shown = "prediction 1: 2.53; 1.26\n  for you to compare; 4 figures, as `12; 6`, would be judged\n"
+    assert shown in capsys.readouterr().out
+
+
+def test_a_laptop_is_not_asked_to_predict_rungs_that_it_does_not_run(capsys) -> None:
+    main(["fill", "speed-ladder", "--blank"])
+    assert "The gain of rung 1 bf16 | ? |" in capsys.readouterr().out
+    main(["fill", "speed-ladder", "--blank", "--tiny"])
+    assert "The gain of" not in capsys.readouterr().out

@@ -71,7 +71,7 @@ def test_deepspeed_on_emulated_nodes_is_refused_before_there_is_a_run(tmp_path: 
     """It ended at its start: the hostfile had one node, and each would have been given the same GPUs."""
     two_nodes = {"NNODES": "2", "DEEPSPEED_HOSTS": "localhost", "LOG_DIR": str(tmp_path / "logs")}
     command = [sys.executable, "-m", "workshop.job.supervisor", "deepspeed", "train.py"]
-    job = run(*command, code=1, env=tiny_profile() | HANDED | two_nodes)
+    job = run(*command, code=1, cwd=REPO / "baseline", env=tiny_profile() | HANDED | two_nodes)
     assert job.stderr.startswith("error: EMULATED_NODES=2: deepspeed gives each node of one host the same GPUs;")
     assert not (tmp_path / "logs").exists()
 

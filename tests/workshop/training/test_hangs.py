@@ -1,6 +1,7 @@
 """A rank that makes no progress is ended, its stack says where it was, and the run records it; slow work is no hang."""
 
 import ctypes
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ from workshop.record import checkpoints
 from workshop.record.exercises import Start
 from workshop.record.run_record import read_run_record, update_run_record
 from workshop.training import hangs
-from workshop.training.hangs import SLOW_S, START_S
+from workshop.training.hangs import SLOW_S, START_S, HangWatch
 from workshop.training.saving import CheckpointWriter, save_apart
 
 LONG_S = 3600
@@ -31,7 +32,6 @@ PAIRS = {
     "told": signal.SIGTERM,  # rank 0 does nothing
     "save": None,  # rank 0 saves for longer than the limit
     "loading": None,  # both wait before the training begins, for one that never comes
-    "two_meanings": signal.SIGTERM,  # SIGTERM to rank 0 means to save, as under SLURM, and to end after the training
 }
 Pairs = dict[str, tuple[Path, list[int]]]
 
@@ -81,14 +81,6 @@ def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs
     assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
 
 
-def test_sigterm_writes_the_stacks_again_once_it_no_longer_means_to_save(pairs: Pairs) -> None:
-    """Taking away the handler of the training that saves took faulthandler's away, too."""
-    run, codes = pairs["two_meanings"]
-    assert codes == [-15, -15]
-    assert "in save_then_end" in stacks(run, 0)
-    assert hang_of(run) == "", "a rank that was told to end has not hung"
-
-
 def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Pairs) -> None:
     run, codes = pairs["save"]
     assert codes == [0, 0]
@@ -128,33 +120,26 @@ def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: P
     assert hang_of(run).endswith(f"no progress for {LIMIT_S} s after step 0")
 
 
-def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_limits(
+def test_every_step_is_progress_and_loading_compilation_and_saves_have_longer_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long step, evaluation or save was ended as a hang."""
-    seen: list[tuple[str, int]] = []
-    slow_s = LONG_S + SLOW_S
+    armed, seen = [0], list[tuple[str, int]]()
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda limit_s, **_: armed.append(limit_s))
 
     def note(part: str) -> None:
-        """The limit that counts in each part of a training; it must have been counted anew."""
-        assert hangs._watch._armed_s > 0, f"{part}: no progress since the part before"
-        hangs._watch._armed_s = 0.0
-        seen.append((part, hangs._watch._limit_s))
+        """The limit that counts in a part of the training."""
+        seen.append((part, armed[-1] - LONG_S))
 
     class Model(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
             note("train" if self.training else "evaluate")
             return {"loss": (self.weight * x).mean(), "logits": x}
 
-    class NotingTrainer(Trainer):
-        def _save_checkpoint(self, *arguments: object, **named: object) -> None:
-            note("save")
-            super()._save_checkpoint(*arguments, **named)
-
     make_whole = checkpoints.finish
 
     def finish(*arguments: object, **named: object) -> int:
-        note("manifest")
+        note("save")
         return make_whole(*arguments, **named)
 
     monkeypatch.setattr(checkpoints, "finish", finish)
@@ -163,34 +148,34 @@ def test_every_pass_is_progress_and_loading_compilation_and_saves_have_longer_li
     vars(settings).update(resumes_own_run=False, save="steps", save_steps=1, save_limit=1)
     arguments = TrainingArguments(
         output_dir=str(settings.output_path),
-        **{"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "gradient_accumulation_steps": 2},
-        **{"num_train_epochs": 1, "eval_strategy": "epoch", "save_strategy": "no", "logging_strategy": "no"},
+        **{"per_device_train_batch_size": 1, "per_device_eval_batch_size": 1, "num_train_epochs": 1},
+        **{"eval_strategy": "epoch", "save_strategy": "no", "logging_strategy": "no"},
         **{"report_to": "none", "disable_tqdm": True, "use_cpu": True},
     )
-    rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(4)]
-    watch = hangs.watch(settings)
+    rows = [{"x": torch.ones(2), "labels": torch.ones(2)} for _ in range(2)]
+    hangs.start(settings)
     try:
         note("load")
-        recorder = SimpleNamespace(start_clock=lambda: seen.append(("clock", slow_s)))
-        callbacks = [watch, CheckpointWriter(settings, recorder)]
+        recorder = SimpleNamespace(start_clock=lambda: None)
+        callbacks = [HangWatch(settings), CheckpointWriter(settings, recorder)]
         model = Model()
         model.weight = torch.nn.Parameter(torch.ones(1))
-        trainer = NotingTrainer(model, arguments, train_dataset=rows, eval_dataset=rows[:2], callbacks=callbacks)
+        trainer = Trainer(model, arguments, train_dataset=rows, eval_dataset=rows, callbacks=callbacks)
         save_apart(settings, trainer)
         trainer.train()
         note("end")
     finally:
-        watch.stop()
+        hangs.stop()
     assert seen == [
-        *[("load", LONG_S + START_S), ("train", slow_s), ("train", slow_s), ("save", slow_s), ("manifest", slow_s)],
-        *[("clock", slow_s), ("train", LONG_S), ("train", LONG_S), ("evaluate", slow_s), ("evaluate", LONG_S)],
-        *[("save", slow_s), ("manifest", slow_s), ("clock", slow_s), ("end", slow_s)],
+        *[("load", START_S), ("train", SLOW_S), ("save", SLOW_S), ("train", SLOW_S)],
+        *[("evaluate", SLOW_S), ("evaluate", 0), ("save", SLOW_S), ("end", SLOW_S)],
     ]
+    assert LONG_S in armed[3:], "each step is progress"
     assert not (tmp_path / "stacks").exists()
 
 
 def test_0_watches_nothing(tmp_path: Path) -> None:
-    hangs.watch(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0, start=Start())).on_train_begin()
+    hangs.start(SimpleNamespace(run_dir=tmp_path, hang_timeout_s=0, start=Start()))
     hangs.progress()
     assert not [*tmp_path.iterdir()]
 
@@ -212,26 +197,14 @@ def wait_for_the_other() -> None:
     dist.barrier()
 
 
-def save_then_end(watch: hangs.HangWatch) -> None:
-    update_run_record(watch.settings.run_dir, model={"trained_parameters": 1})
-    writer, state = CheckpointWriter(watch.settings, None), SimpleNamespace(is_world_process_zero=True, global_step=0)
-    writer.on_train_begin(None, state, None)
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert writer._signalled and not watch.stacks.stat().st_size
-    writer.on_train_end(None, state, None)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 def rank_of_two(rank: int, kind: str, run: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{run}/store", rank=rank, world_size=2)
-    limit_s = 60 if kind == "two_meanings" else LIMIT_S  # it is over as soon as it is done
-    settings = SimpleNamespace(run_dir=run, output_path=run, hang_timeout_s=limit_s, resumes_own_run=False)
-    settings.start = Start(rank=rank, job="1" if kind == "two_meanings" else "")
+    settings = SimpleNamespace(run_dir=run, hang_timeout_s=LIMIT_S, start=Start(rank=rank))
+    hangs.START_S = 0
+    hangs.start(settings)
     if kind == "loading":
-        hangs.START_S = 0
-        hangs.watch(settings)
         do_nothing()
-    watch = hangs.watch(settings)
+    watch = HangWatch(settings)
     watch.on_train_begin()
     dist.barrier()
     if kind == "save":
@@ -239,10 +212,8 @@ def rank_of_two(rank: int, kind: str, run: Path) -> None:
         if rank == 0:
             time.sleep(2 * LIMIT_S)
         dist.barrier()
-        watch.stop()
+        hangs.stop()
         return
-    if kind == "two_meanings" and rank == 0:
-        save_then_end(watch)
     if kind == "stopped" and rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     if rank == 0 or kind == "hold":
