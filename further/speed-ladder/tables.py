@@ -1,4 +1,4 @@
-"""Tables 18 to 20: the speed ladder, its peers, its top on several GPUs; Tables 28 to 28d: a model that learns."""
+"""Tables 18 to 20: the speed ladder, its peers, its top on several GPUs; Tables 28 to 28e: a model that learns."""
 
 import re
 
@@ -87,6 +87,7 @@ TABLES = {
     "28b": Table(RECIPES, TWICE, LEARNERS),
     "28c": Table(RECIPES, TWICE, LEARNERS),
     "28d": Table(of_rows(learning), ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
+    "28e": Table(of_rows(learning), ONCE, ["fsdp"]),
 }
 PREDICTIONS = {"1": ["18 | 4 packing; 12 documents | Gain over the textbook"]} | {
     str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 2)
