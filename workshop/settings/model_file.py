@@ -103,6 +103,13 @@ def decoder_type(kind: str) -> str:
     return plain if kind not in decoders() and plain in decoders() else kind
 
 
+@cache
+def block_classes(kind: str) -> set[str]:
+    """The classes of the blocks of a type of models, as Transformers declares them; empty without it."""
+    lists = re.findall(r"_no_split_modules = \[([^\]]*)\]", modeling_source(kind))
+    return set(re.findall(r'"(\w+)"', " ".join(lists)))
+
+
 def most_positions(model: Mapping[str, Any]) -> int | None:
     """Rows of a table of positions; None for a model without one: rotary positions go on beyond what it has seen."""
     learned = _learns_positions(str(model.get("model_type")))
