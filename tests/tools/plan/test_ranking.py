@@ -103,11 +103,16 @@ def test_advice_names_the_memory_that_is_too_small() -> None:
     only_gpu = "First: none. GPU memory is too small: more GPUs."
     too_large = [one for one in rank(SEVEN) if one.prediction.limit == "GPU"]
     assert f"{only_gpu} |" in said(SEVEN, too_large), "LoRA and QLoRA are in the table, and too large"
-    more = {"full": " Or try --method lora or qlora.", "lora": " Or try --method qlora.", "qlora": ""}
-    for method, gpu in {"full": "a100-80gb", "lora": "a10", "qlora": "a10"}.items():
+    both, one = " Or try --method lora or qlora.", " Or try --method qlora."
+    for method, gpu, more in (
+        ("full", "a100-80gb", both),
+        ("lora", "a100-40gb", one),
+        ("lora", "a10", ""),  # QLoRA was the advice, and does not fit either
+        ("qlora", "a10", ""),  # who asked for it was told to take LoRA
+    ):
         asked = replace(SEVENTY, gpus=2, gpu=gpu, method=method)
         too_large = [one for one in rank(asked) if one.prediction.limit == "GPU"]
-        assert f"{only_gpu}{more[method]} |" in said(asked, too_large), "who asked for QLoRA was told to take LoRA"
+        assert f"{only_gpu}{more} |" in said(asked, too_large), (method, gpu)
     asked = replace(SEVENTY, node_gib=100, method="qlora")
     assert "read into it: a larger --node-memory helps. |" in said(asked, rank(asked)), "it was told to take LoRA"
 
