@@ -70,7 +70,15 @@ def model_file(model_name: str) -> dict[str, Any]:
         return content
     kind = decoder_type(str(text.get("model_type")))
     alone = {"model_type": kind, "_text_of": content.get("model_type")} if kind != text.get("model_type") else {}
-    return text | alone | {"_name_or_path": content.get("_name_or_path", "")}
+    return text | alone | {name: content.get(name, "") for name in ("_name_or_path", "quantization_config")}
+
+
+def check_weights(model_name: str) -> None:
+    """Raises InputError for a checkpoint of integers, as GPTQ's; QLoRA makes its 4 bits of floating-point weights."""
+    quantized = model_file(model_name).get("quantization_config") or {}
+    if quantized and not quantized.get("dequantize"):
+        found = f"found weights quantized by {quantized.get('quant_method')}"
+        raise InputError(f"MODEL_NAME={model_name}: {found}; expected floating point, or its key dequantize")
 
 
 @cache
