@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,11 +89,8 @@ class _Traceback:
 
 def _printed(line: str) -> str:
     """Return what a program printed: Docker logs each line as an object of JSON."""
-    text = None
-    if line.startswith('{"log":'):
-        with suppress(ValueError):  # cut off
-            text = json.loads(line)["log"]
-    return text if isinstance(text, str) else line
+    logged = re.match(r'\{"log": ?("(?:[^"\\]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*")', line)
+    return json.loads(logged[1], strict=False) if logged else line
 
 
 def _lines(path: Path | str) -> Iterator[Line]:

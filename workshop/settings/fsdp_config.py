@@ -59,10 +59,10 @@ def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
 def check_blocks(path: str, content: Mapping[str, Any], model_name: str) -> None:
     """Raises InputError for a unit that is no block: embedding and head, which may be tied, are sharded in any case."""
     kind = str(model_file(model_name).get("model_type"))
-    others = set(content.get("transformer_layer_cls_to_wrap", ())) - (blocks := block_classes(kind))
-    if blocks and others:
-        found, expected = ", ".join(sorted(others)), " or ".join(sorted(blocks))
-        raise InputError(f"{path}: transformer_layer_cls_to_wrap is {found}; expected {expected}, blocks of a {kind}")
+    blocks, given = block_classes(kind), content.get("transformer_layer_cls_to_wrap", ())
+    if blocks and (others := ", ".join(name for name in given if name not in blocks)):
+        expected = f"expected {' or '.join(sorted(blocks))}, blocks of a {kind}"
+        raise InputError(f"{path}: transformer_layer_cls_to_wrap is {others}; {expected}")
 
 
 def check_keys(path: Path, content: dict[str, Any]) -> None:
