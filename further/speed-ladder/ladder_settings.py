@@ -67,6 +67,7 @@ class LadderSettings(Settings):
             )
 
     def check_with(self, configuration: Configuration) -> None:
+        super().check_with(configuration)
         config = configuration.values
         if self.cuda_graph:
             why = "its collectives and hooks are not part of a graph"

@@ -26,7 +26,7 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
     """
     kind = str(model.get("model_type"))
     if kind not in TYPES.get(script, [kind]):
-        return f"{script}.py is not shown to train a {kind} as the library does; expected {' or '.join(TYPES[script])}"
+        return f"{script}.py is not shown to train a {kind} as the library does; expected {', '.join(TYPES[script])}"
     heads, layers = model.get("num_attention_heads", parts), model.get("num_hidden_layers", parts)
     keys = model.get("num_key_value_heads") or heads
     if script == "tp" and keys % parts:
@@ -46,7 +46,7 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
             return f"{script}.py has no {name}; found {model[name]}, expected none"
     if script == "pp":  # its attention is the library's
         return ""
-    window, layers = model.get("sliding_window", LIKE_LLAMA[kind]), model.get("layer_types", ["sliding_attention"])
+    window, layers = model.get("sliding_window", LIKE_LLAMA[kind]), model.get("layer_types") or ["sliding_attention"]
     is_on = "sliding_attention" in layers and model.get("use_sliding_window") is not False
     if is_on and window and window < max_length:
         return f"{script}.py has no window; found one of {window} tokens, below MAX_LENGTH={max_length}"

@@ -81,6 +81,15 @@ def check_weights(model_name: str) -> None:
         raise InputError(f"MODEL_NAME={model_name}: {found}; expected floating point, or its key dequantize")
 
 
+def check_units(path: str, configuration: Mapping[str, Any], model_name: str) -> None:
+    """Raises InputError for FSDP units that are no blocks: embedding and head, which may be tied, are in one anyway."""
+    blocks = _blocks(kind := str(model_file(model_name).get("model_type")))
+    units = configuration.get("transformer_layer_cls_to_wrap", ())
+    if blocks and (others := ", ".join(name for name in units if name not in blocks)):
+        expected = f"expected {' or '.join(blocks)}, blocks of a {kind}"
+        raise InputError(f"{path}: transformer_layer_cls_to_wrap is {others}; {expected}")
+
+
 @cache
 def _content(path: Path, changed_ns: int) -> dict[str, Any]:
     return read_json(path)
@@ -112,10 +121,10 @@ def decoder_type(kind: str) -> str:
 
 
 @cache
-def block_classes(kind: str) -> set[str]:
-    """The classes of the blocks of a type of models, as Transformers declares them; empty without it."""
+def _blocks(kind: str) -> list[str]:
+    """The classes of the blocks of a type of models, as Transformers declares them; [] without it."""
     lists = re.findall(r"_no_split_modules = \[([^\]]*)\]", modeling_source(kind))
-    return set(re.findall(r'"(\w+)"', " ".join(lists)))
+    return sorted({*re.findall(r'"(\w+)"', " ".join(lists))})
 
 
 def most_positions(model: Mapping[str, Any]) -> int | None:

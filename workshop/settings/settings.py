@@ -24,7 +24,7 @@ from workshop.record.exercises import Start, readers_only
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
 from workshop.settings.env_file import assignments
-from workshop.settings.model_file import check_weights, model_file, most_positions, shape_path
+from workshop.settings.model_file import check_units, check_weights, model_file, most_positions, shape_path
 
 # Read by launch.sh, not by the training script.
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
@@ -219,6 +219,7 @@ class Settings:
 
     def check_with(self, configuration: Any) -> None:
         """Reject settings that a Configuration (configuration.py) cannot be trained with."""
+        check_units(self.config, configuration.content, self.model_name)
 
     @classmethod
     def check_env_file(cls, env_file: Path) -> dict[str, int]:

@@ -268,6 +268,7 @@ def test_configuration_of_ones_own_is_a_row_and_what_the_job_refuses_is_refused(
     refused = {
         '{"zero_optimization": {"stage": 2, "overlap_com": true}}': "nothing reads .*overlap_com",
         '{"version": 1, "reshard_after_forward": "no_shard"}': "no_shard: not planned",
+        '{"transformer_layer_cls_to_wrap": ["BloomBlock"]}': "is BloomBlock; expected GPT2Block, blocks of a gpt2",
     }
     for text, says in refused.items():
         file.write_text(text)
