@@ -102,9 +102,10 @@ def main() -> None:
             # 6. What the schedule leaves to us: a tied head's gradients, those from other rows, the norm of all stages.
             for weight in tied:
                 dist.all_reduce(weight.grad, group=ends)
-            for weight in model.parameters() if copies.size() > 1 else ():
+            trained = [weight for weight in model.parameters() if weight.grad is not None]  # a router's bias has none
+            for weight in trained if copies.size() > 1 else ():
                 dist.all_reduce(weight.grad, group=copies)
-            square = get_total_norm([weight.grad for weight in own.values()]) ** 2
+            square = get_total_norm([weight.grad for weight in own.values() if weight.grad is not None]) ** 2
             dist.all_reduce(square, group=pipeline)
             clip_grads_with_norm_(model.parameters(), 1.0, square.sqrt())
             optimizer.step()

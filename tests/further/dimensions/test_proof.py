@@ -103,6 +103,20 @@ def runs(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_weight_without_a_gradient_ends_no_pipeline(ranks: Ranks, tmp_path: Path) -> None:
+    """The routers of Laguna have a bias that is not trained: the norm of the gradients asked for its gradient."""
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": HEAD_SIZE}
+    sizes |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "vocab_size": VOCABULARY}
+    sizes |= {"shared_expert_intermediate_size": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "laguna"} | LLAMA | sizes))
+    own = SETTINGS | {"MODEL_NAME": str(tmp_path)}
+    one = training(tmp_path / "one", "by-hand", "", ["ddp.py"], **own, BATCH_SIZE=str(ROWS), GRAD_ACC="1")
+    ranks.train([one], ranks=1)
+    staged = {"BATCH_SIZE": "2", "GRAD_ACC": "2", "PP_SIZE": "2"}
+    ranks.train([training(tmp_path / "four", "dimensions", "", ["pp.py"], **own, **staged)], ranks=4)
+    assert losses(tmp_path / "four") == pytest.approx(losses(tmp_path / "one"), rel=EXACT)
+
+
 def proof(run: Path, rank: int = 0) -> dict[str, Any]:
     """What run_and_record.py has left on a rank, without the biases of the GPT's keys.
 
