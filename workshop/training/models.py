@@ -103,11 +103,13 @@ def load_model(
         sent = [None]
         if dist.get_rank() == 0:
             model = _load(settings, dtype, sharded)
-            if not getattr(model, "is_quantized", False):  # accelerate sends no quantized weights
+            if model.state_dict().keys() <= dict(model.named_parameters(remove_duplicate=False)).keys():
                 sent = [with_empty_weights(model, "meta")]
         dist.broadcast_object_list(sent)
         if dist.get_rank() > 0:
             model = _load(settings, dtype, sharded) if sent[0] is None else with_empty_weights(sent[0], "cpu")
+        if sent[0] is None:  # accelerate sends parameters only, no buffers
+            arguments.fsdp_plugin_args["cpu_ram_efficient_loading"] = False
     if (kind := model.config.model_type) in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
         raise InputError(f"MODEL_NAME='{settings.model_name}': {kind} sees the tokens to predict; expected a decoder")
     if not any(parameter.requires_grad for parameter in model.parameters()):
