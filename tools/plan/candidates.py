@@ -25,7 +25,7 @@ from workshop.record.errors import read_json
 from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
 from workshop.settings.dimensions import why_not
-from workshop.settings.model_file import SHAPES, decoders, model_file, most_positions, weight_files
+from workshop.settings.model_file import SHAPES, check_weights, decoders, model_file, most_positions, weight_files
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP += ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -107,6 +107,8 @@ class Question:
         if self.gpus // self.nodes > (most := kind.per_node):
             holds = f"a node of {kind.driver_name} holds {most}"
             raise InputError(f"{given}: {holds}; expected at most {most}, or more --nodes")
+        if "model_init" not in self.settings(1):  # pretrained
+            check_weights(self.model)
 
     def split(self, rows: int) -> tuple[int, int]:
         """With so many rows in a micro-batch: how many are accumulated, and the optimizer steps of the whole work."""
