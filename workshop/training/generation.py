@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FullyShardedDataParallel
 from tqdm import tqdm
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers.modeling_utils import unwrap_model
 
 from workshop.data.encoding import Encoded, PaddingCollator, encode_prompts
 from workshop.data.forms import Row
@@ -46,6 +47,7 @@ def answer_questions(
 
     answers = {}
     with _generating(model) as generator:
+        use_cache = _can_cache(unwrap_model(generator).config)  # a DeepSpeed engine's own is DeepSpeed's
         for start in tqdm(starts, "answering", unit="batch", mininterval=10, disable=rank != 0 or len(starts) < 10):
             indices = mine[start : start + batch_size]
             batch = {key: value.to(device) for key, value in collate([prompts[index] for index in indices]).items()}
@@ -56,7 +58,7 @@ def answer_questions(
                 num_beams=1,
                 pad_token_id=tokenizer.pad_token_id,
                 eos_token_id=tokenizer.eos_token_id,
-                use_cache=True,
+                use_cache=use_cache,
                 synced_gpus=world_size > 1,  # ranks that are done keep generating: a sharded forward pass is collective
             )
             progress()
@@ -78,6 +80,18 @@ def _share(prompts: Sequence[Encoded], rank: int, world_size: int) -> list[int]:
     order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]["input_ids"]))
     order += order[-1:] * (-len(order) % world_size)
     return order[rank::world_size]
+
+
+def _can_cache(config: PreTrainedConfig) -> bool:
+    """Whether `generate` can use its cache, which counts positions in an attention layer.
+
+    Models of Mamba or linear attention alone have none, such as a Jamba of less than five layers.
+    """
+    try:
+        DynamicCache(config=config).get_seq_length()
+    except ValueError:
+        return False
+    return True
 
 
 @contextmanager
