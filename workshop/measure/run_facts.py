@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
 from workshop.data.load import Data
-from workshop.private_names import checkpointed, is_called_by_ddp, unit_offloads
+from workshop.private_names import checkpointed, is_called_by_ddp
 from workshop.record.errors import InputError
 from workshop.record.printable import counted
 from workshop.record.run_record import update_run_record
@@ -174,7 +174,7 @@ class RunRecorder(TrainerCallback):
             optimizer = getattr(zero, "optimizer", zero)
             offloads = bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
         else:
-            offloads = any(map(unit_offloads, self.blocks.modules()))
+            offloads = bool(args.fsdp and args.fsdp_plugin_args.get("cpu_offload"))
         moments = [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
         if not moments:  # fp16 skips its first steps: no moments yet
             return
