@@ -1,6 +1,5 @@
 """Every table is read, every label of it can be filled, and what a participant fills by hand is asked for."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -79,22 +78,6 @@ def test_unknown_label_is_a_traceback_with_its_line(make_readme):
     with pytest.raises(KeyError, match=r"f3 \(%\)") as error:
         fill(table, [])
     assert str(error.traceback[-2].statement).strip() == "return figure(title), runs()"
-
-
-@pytest.mark.parametrize("folder", exercises_with("tables.py"), ids=lambda folder: folder.name)
-def test_full_form_has_every_row_and_column_that_forms_had(folder: Path, capsys, tmp_path) -> None:
-    """rows_and_columns.json was written from the forms of 2026-11-29, before READMEs had the must-do rows only."""
-    earlier = json.loads(Path(__file__).with_name("rows_and_columns.json").read_text())
-    form = tmp_path / "form.md"
-    assert main(["fill", folder.name, "--blank", "--all"]) == 0
-    form.write_text(capsys.readouterr().out)
-    printed = markdown.read_tables(form)
-    assert [table.number for table in printed] == [*tables_py(folder).TABLES]
-    for number, (columns, rows) in earlier.items():
-        for table in (table for table in printed if table.number == number):
-            labels = tables_py(folder).TABLES[number].label_columns
-            assert {*columns} <= {*table.header}
-            assert {*map(tuple, rows)} <= {tuple(row[:labels]) for row in table.rows}
 
 
 def made(line: Submission) -> Run:
