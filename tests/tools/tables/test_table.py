@@ -156,15 +156,15 @@ def test_several_predictions_in_a_cell_are_judged_one_by_one(make_run, logs, tmp
     assert main(["fill", "deepspeed-multi-gpu", "--blank", "--tiny"]) == 0
     form = tmp_path / "my_results.md"
     form.write_text(
-        capsys.readouterr().out.replace("in stage 0; 1; 2; 3 (MiB)? | ? |", "in | 2.53; 1.26; 0.63; 1 |", 1)
+        capsys.readouterr().out.replace("in stage 0; 1; 2; 3 (MiB)? | ? |", "in | 2.53; 1.96; 0.63; 1 |", 1)
     )
     main(["check", str(form), "--logs", str(logs), "--show"])
     judged = ["2.53: right", "2.21: within a factor of two", "1.96: off", "not measured: not comparable"]
     lines = [f"  Table 5b, States (MiB), Stage {stage}: {what}\n" for stage, what in enumerate(judged)]
-    assert "prediction 1: 2.53; 1.26; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
-    form.write_text(form.read_text().replace("2.53; 1.26; 0.63; 1", "2.53; 1.26"))
+    assert "prediction 1: 2.53; 1.96; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
+    form.write_text(form.read_text().replace("2.53; 1.96; 0.63; 1", "2.53; 1.96"))
     main(["check", str(form), "--logs", str(logs), "--show"])
-    shown = "prediction 1: 2.53; 1.26\n  for you to compare; 4 figures, as `12; 6`, would be judged\n"
+    shown = "prediction 1: 2.53; 1.96\n  for you to compare; 4 figures, as `12; 6`, would be judged\n"
     assert shown in capsys.readouterr().out
 
 
