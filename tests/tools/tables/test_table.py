@@ -66,7 +66,7 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
     tables = blank_tables(readme.parent)
     assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
     readme.write_text(f"{head}| Samples/s | ? |\n")
-    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Metric"):
+    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Value"):
         blank_tables(readme.parent)
     (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
     with pytest.raises(KeyError, match="77"):
@@ -104,13 +104,7 @@ def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folde
     runs = [made(line) for line in lines if tiny or line.contains(MUST_DO)]
     for table in form_tables(folder, tiny):
         filled = fill(next(one for one in blank_tables(folder, tiny) if one.number == table.number), runs)
-        by_hand = [
-            (table.label(row), column)
-            for row in table.rows
-            for mark, column in zip(row, table.header, strict=True)
-            if mark == BY_HAND
-        ]
-        found = {place: filled.cells[place].text for place in by_hand}
+        found = {place: filled.cells[place].text for place, mark in table.texts.items() if mark == BY_HAND}
         assert not {NOT_MEASURED, "no GPU"} & {*found.values()}, found
 
 
@@ -122,8 +116,8 @@ def test_figures_beside_the_predictions_are_cells_of_the_exercise(folder: Path) 
     named = predictions(folder)
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
-    for number, row, column in (cell for cells in named.values() for cell in cells):
-        assert (row, column) in fill(tables[number], []).cells, number
+    for number, *place in (cell for cells in named.values() for cell in cells):
+        assert tuple(place) in fill(tables[number], []).cells, number
 
 
 @pytest.mark.parametrize("every_row", [[], ["--all"]], ids=["must-do rows", "every row"])
