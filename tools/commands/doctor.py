@@ -142,8 +142,7 @@ def time_limit(environment: Mapping[str, str]) -> Finding:
             if name in longer and (prediction := prediction_of(line, gpu)):
                 planned[name] = max(planned[name], prediction.limit_min)
     names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
-    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
-    text += f"; planned for {gpu.driver_name}"
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min; on {gpu.driver_name}: {', '.join(names)}"
     fix = f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env for the launchers, another partition for the lines"
     return Finding("warning", text, fix)
 
