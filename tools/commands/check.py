@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.fill import none_about
-from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = "a Markdown file with a filled-in copy of the README's tables"
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=form)
     add_logs_option(parser)
-    parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=float, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too; of one file")
     lines = "csv: a line per file, also for one"
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=lines)

@@ -16,7 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.commands.options import above_0
 from tools.logs.runs import default_logs
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.plan.submitted_lines import prediction_of
@@ -31,7 +30,7 @@ from workshop.settings.env_file import sourced
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)"
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help=names)
-    parser.add_argument("--space", type=above_0, default=20, metavar="GIB", help="room for runs (default: 20)")
+    parser.add_argument("--space", type=float, default=20, metavar="GIB", help="room for runs (default: 20)")
 
 
 def main(arguments: argparse.Namespace) -> int:
