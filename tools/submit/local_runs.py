@@ -13,6 +13,7 @@ from tools.logs.runs import read_run
 from tools.submit.submissions import Submission
 
 _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
+_LIBRARY_LINE = re.compile(r"^\[[\d:, -]+\] \[(?:INFO|WARNING)\].*\n?", re.MULTILINE)
 _POLL_S = 0.1
 _PROGRESS_S = 30
 
@@ -79,5 +80,5 @@ def _told(submission: Submission, state: str, took_s: float, output: Path) -> st
 
 
 def _lines(output: Path) -> list[str]:
-    """What a launcher has printed."""
-    return output.read_text(errors="replace").strip().splitlines() or ["no output"]
+    """What a launcher has printed, without DeepSpeed's information."""
+    return _LIBRARY_LINE.sub("", output.read_text(errors="replace")).strip().splitlines() or ["no output"]
