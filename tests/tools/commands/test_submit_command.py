@@ -279,3 +279,9 @@ def test_resume_json_starts_only_launchers_of_ours_with_settings(changes, told, 
     (stopped / ".resume.json").write_text(json.dumps(started | changes))
     with pytest.raises(InputError, match=told):
         started_again(stopped, logs, {})
+
+
+def test_progress_of_a_run_is_no_warning_of_a_library(tmp_path: Path) -> None:
+    printed = tmp_path / "launcher.out"
+    printed.write_text("compiling cpu_adam\n[2026-11-30 08:54:50,279] [WARNING] [real.py:213] Setting accelerator\n")
+    assert local_runs._lines(printed)[-1] == "compiling cpu_adam"
