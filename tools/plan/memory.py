@@ -19,6 +19,9 @@ WORKSPACE_BYTES = 65 << 20
 MIB = 2**20
 # DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
+# Processes that compile for a rank: torch/_inductor/config.py, decide_compile_threads: a node's cores, at most 32. The
+# reference runs' hosts had 16 cores for each GPU.
+_MOST_COMPILERS, _CORES_PER_GPU = 32, 16
 
 Terms = dict[str, float]
 
@@ -246,7 +249,8 @@ def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     elif several:
         found["torchrun"] = 1
     if workload.compiles:
-        found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
+        pool = min(_MOST_COMPILERS, _CORES_PER_GPU * ranks)
+        found |= {"compilers": ranks * pool} | ({"workers": ranks} if workload.data_workers else {})
     if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
         found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share

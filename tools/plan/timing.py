@@ -98,6 +98,8 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_blocks"] = step["blocks"] * accumulation
+    else:
+        found["modules"] = step["parameter_modules"] * accumulation
     kind = "fp32_products" if precision == "fp32" else "half_products"
     found[kind] = found.get(kind, 0) + products_s
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
