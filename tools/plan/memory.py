@@ -188,35 +188,41 @@ _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 # ---- beside the allocated tensors ----
 
 
-def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
+_OF_ZERO, _OF_FSDP = ("new_states", "streams"), ("fsdp_shards", "blocks", "largest")
+# By sharding what is made and freed in every step, by the names of terms.csv.
+_BUFFERS = {"none": (), "ddp": ("ddp",), "zero0": _OF_ZERO, "zero1": ("zero1", *_OF_ZERO)}
+_BUFFERS |= {"zero2": ("zero2", "largest", *_OF_ZERO), "zero3": ("zero3", "blocks", "largest", *_OF_ZERO)}
+_BUFFERS |= {"fsdp1": ("fsdp1", *_OF_FSDP), "fsdp2": _OF_FSDP}
+
+
+def reserved_work(workload: Workload, step: dict[str, Any], terms: Terms) -> dict[str, float]:
     """What PyTorch's allocator reserves: `allocated`, and gaps: `replayed`, or by the names of terms.csv. All MiB.
 
     On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
     (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
-    activations, and with the buffers that a library makes and frees in every step.
+    activations, and with the buffers. Args: terms: of the allocated memory.
     """
-    strategy, sharding = workload.strategy, workload.strategy.sharding
-    terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
-    found, activations = {"allocated": sum(terms.values())}, terms.get("activations", 0)
+    strategy, found, activations = workload.strategy, {"allocated": sum(terms.values())}, terms.get("activations", 0)
     if workload.plain and workload.filled == 1 and "gaps" in step:
         return found | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
-    found["activations"] = activations
     if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
         found["changing"] = activations
-    parameters, zero, fsdp = trained(step)["parameters"] / MIB, sharding.startswith("zero"), sharding.startswith("fsdp")
-    alone = strategy.world_size == 1  # ZeRO-1 gathers no updated weights there
-    if sharding in ("ddp", "zero2", "zero3", "fsdp1") or (sharding == "zero1" and not alone):
-        found[sharding] = strategy.width * parameters / (strategy.shards if sharding in ("zero1", "zero2") else 1)
-    if fsdp:
-        found["fsdp_shards"] = 4 * parameters / strategy.shards
-    if fsdp or sharding == "zero3":
-        found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
-    if fsdp or sharding in ("zero2", "zero3"):  # ZeRO-2 gathers nothing: its buffers are of what is trained
-        found["largest"] = strategy.width * (trained(step) if sharding == "zero2" else step)["largest_parameter"] / MIB
-    if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
-        moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
-        found |= {"new_states": min(moments, activations), "streams": 1}
-    return found
+    updated, shards, width = trained(step), strategy.shards, strategy.width
+    parameters = updated["parameters"] / MIB
+    # ZeRO-2 gathers nothing: its buffers are of what is trained.
+    largest = (updated if strategy.sharding == "zero2" else step)["largest_parameter"]
+    states = 8 * parameters / shards * (1 - strategy.offload.share)
+    sizes = dict.fromkeys(("ddp", "zero3", "fsdp1"), width * parameters) | {
+        "zero1": width * parameters / shards if shards > 1 else 0,  # one GPU gathers no updated weights
+        "zero2": width * parameters / shards,
+        "fsdp_shards": 4 * parameters / shards,
+        "blocks": weight_bytes(step, width, of_block=True) / MIB,
+        "largest": width * largest / MIB,
+        # The first step makes the moments; at most all of what was freed before cannot hold them.
+        "new_states": min(states, activations),
+        "streams": 1,
+    }
+    return found | {"activations": activations} | {name: sizes[name] for name in _BUFFERS[strategy.sharding]}
 
 
 def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, float]:

@@ -122,7 +122,7 @@ def prediction(time_s: float, mib: float, reserve_mib: float = 0, method: str = 
     found = {name: Range(value, value, value) for name, value in ranges.items()}
     config = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}} if "offload" in method else {}
     workload = Workload(shape, Strategy(method.split("_")[0], 1, 1, True, config))
-    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, {}, 0)
+    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, {}, {}, 0)
 
 
 def test_memory_decides_between_times_that_a_measurement_cannot_tell_apart_only_where_it_is_tight() -> None:
