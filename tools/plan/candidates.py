@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.plan.gpus import named
+from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.submitted_lines import launcher_settings
@@ -74,12 +74,15 @@ class Question:
     packed: bool = False  # simulate the top rung and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
 
-    hardware = property(lambda self: named(self.gpu, self.node_gib))
     # bf16 where the GPU has it: it needs no loss scale.
     precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
     # The whole work, which is the same for all candidates, and its optimizer steps.
     work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
     steps = property(lambda self: self.split(self.batch)[1])
+
+    @cached_property
+    def hardware(self) -> Gpu:
+        return named(self.gpu, self.node_gib)
 
     @cached_property
     def content(self) -> dict[str, Any]:

@@ -26,21 +26,28 @@ _MOST_COMPILERS, _CORES_PER_GPU = 32, 16
 Terms = dict[str, float]
 
 
+def counted(
+    workload: Workload, step: dict[str, Any], whole: dict[str, Any]
+) -> tuple[Terms, dict[str, dict[str, float]], list[float]]:
+    """The terms of allocated memory, the work by formula, and `before_training`; all MiB.
+
+    Args: step: of the fullest rank; whole: of the model.
+    """
+    terms = {name: size / MIB for name, size in peak_allocated(step, workload.strategy).items()}
+    work = {"reserved_mib": reserved_work(workload, step, terms), "cpu_mib": cpu_work(workload, whole)}
+    return terms, work, [size / MIB for size in before_training(workload, whole)]
+
+
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     """The terms of the moment at which most is allocated on the fullest rank; their sum is the peak."""
     fullest = max(_MOMENTS[strategy.sharding](step, strategy), key=lambda terms: sum(terms.values()))
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
-def trained(step: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of the parameters that have gradients and states: of all, or of LoRA's adapters."""
-    return step.get("trained", step)
-
-
 def weight_bytes(step: dict[str, Any], width: int, of_block: bool = False) -> int:
     """The bytes of the weights of the model or of a block: `width` per trained one, frozen ones as they are stored."""
     parameters, stored = ("block_parameters", "block_bytes") if of_block else ("parameters", "bytes")
-    return width * trained(step)[parameters] + step.get("frozen", {}).get(stored, 0)
+    return width * step["trained"][parameters] + step.get("frozen", {}).get(stored, 0)
 
 
 def kept_bytes(step: dict[str, Any], strategy: Strategy) -> float:
@@ -57,7 +64,7 @@ def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
 
 def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """One GPU or DDP: weights, two Adam moments, gradients from the first backward pass on, mostly in fp32."""
-    parameters = trained(step)["parameters"]
+    parameters = step["trained"]["parameters"]
     weights = strategy.weight_bytes * parameters
     fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
     if strategy.sharding == "ddp":
@@ -89,7 +96,7 @@ def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     Source: deepspeed/runtime/fp16/fused_optimizer.py, FP16_Optimizer: __init__ (fp32_groups_flat); step converts all
     gradients to fp32 and flattens the list while the converted ones and those in half precision are still there.
     """
-    parameters = trained(step)["parameters"]
+    parameters = step["trained"]["parameters"]
     if not strategy.half:
         return _micro_batches(step, strategy, {"weights": 4 * parameters, "optimizer": 8 * parameters}, 4 * parameters)
     fixed = {"weights": 2 * parameters, "master weights": 4 * parameters, "optimizer": 8 * parameters, **_frozen(step)}
@@ -99,7 +106,7 @@ def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 
 def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
-    parameters, largest = (trained(step)[name] for name in ("parameters", "largest_parameter"))
+    parameters, largest = (step["trained"][name] for name in ("parameters", "largest_parameter"))
     width, shards, zero = strategy.width, strategy.world_size, strategy.zero
     stage, offload = zero["stage"], strategy.offload.share > 0
     fixed: Terms = {"weights": width * parameters, **_frozen(step)}
@@ -138,7 +145,7 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
-    parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
+    parameters, width, shards, zero = step["trained"]["parameters"], strategy.width, strategy.world_size, strategy.zero
     fixed: Terms = {"gathered weights": kept_bytes(step, strategy)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
@@ -163,7 +170,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     (the root unit stays gathered; the block needed next is gathered early), _fsdp_param_group.py, post_backward
     (without gradient synchronisation, as between the Trainer's micro-batches, whole gradients accumulate).
     """
-    parameters, width, shards = trained(step)["parameters"], strategy.width, strategy.shards
+    parameters, width, shards = step["trained"]["parameters"], strategy.width, strategy.shards
     freed = weight_bytes(step, width, of_block=True) * (step["blocks"] - 1) if strategy.reshards else 0
     fixed: Terms = {"gathered weights": weight_bytes(step, width) - freed}
     if not strategy.config.get("cpu_offload"):
@@ -207,7 +214,7 @@ def reserved_work(workload: Workload, step: dict[str, Any], terms: Terms) -> dic
         return found | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
     if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
         found["changing"] = activations
-    updated, shards, width = trained(step), strategy.shards, strategy.width
+    updated, shards, width = step["trained"], strategy.shards, strategy.width
     parameters = updated["parameters"] / MIB
     # ZeRO-2 gathers nothing: its buffers are of what is trained.
     largest = (updated if strategy.sharding == "zero2" else step)["largest_parameter"]
@@ -244,7 +251,7 @@ def context_groups(workload: Workload) -> tuple[str, str, str]:
 
 def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
-    strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, trained(step)["parameters"]
+    strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, step["trained"]["parameters"]
     found: dict[str, float] = {"processes": ranks}
     several = strategy.world_size > 1 or workload.family == "fsdp"  # FSDP opens NCCL's group on one GPU, too
     if several:

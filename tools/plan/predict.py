@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from tools.plan import constants, memory, timing
 from tools.plan.constants import Fitted, total
 from tools.plan.gpus import Gpu
-from tools.plan.memory import MIB, Terms
+from tools.plan.memory import Terms
 from tools.plan.simulate import SimulatedStep, step_of
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
@@ -159,12 +159,8 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
     whole = step
     if workload.layout:
         step = workload.layout.on_rank(whole)
-    terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
-    work = {
-        "reserved_mib": memory.reserved_work(workload, step, terms),
-        "cpu_mib": memory.cpu_work(workload, whole),
-        "step_time_s": timing.work_of(workload, step, gpu),
-    }
+    terms, work, before_mib = memory.counted(workload, step, whole)
+    work["step_time_s"] = timing.work_of(workload, step, gpu)
     parts = timing.step_time(work["step_time_s"], fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
@@ -202,5 +198,4 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    before_mib = [size / MIB for size in memory.before_training(workload, whole)]
     return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, work, whole["parameters"])
