@@ -23,7 +23,6 @@ MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 # With the titles of their columns.
 METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True))
 METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
-_REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 # How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
 _TOO_LOW = {"reserved_mib": 6}
 # CUDA's own on an H100 or H200 without NCCL: 751 or 753 MiB in 62 configurations, no less in any.
@@ -182,9 +181,7 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
 
-    steps = {} if first is None else {"first": first, "steps": _REFINING_STEPS}
-    weight = _TOO_LOW.get(formula, 1)
-    return constants.fit(value, np.array(targets), FORMULAS[formula], too_low=weight, **steps)
+    return constants.fit(value, np.array(targets), FORMULAS[formula], first, _TOO_LOW.get(formula, 1))
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:
