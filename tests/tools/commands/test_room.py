@@ -7,9 +7,9 @@ import pytest
 
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
+from tools.commands.room import Room, Run, slots
 from tools.errors import InputError
 from tools.plan.predict import Range
-from tools.plan.room import Room, Run, slots
 from tools.tables.markdown import tables_in
 
 
