@@ -118,11 +118,11 @@ def test_launcher_of_one_node_stays_while_ranks_of_another_write(tmp_path: Path)
     """The first node's torchrun hosts the rendezvous: when it was killed, the other node's ended its rank."""
     (tmp_path / "rank").write_text("sleep 0.5; echo saves >> .control; echo finished >> .control\n")
     other = "until grep -q 'ended 0' .control; do sleep 0.1; done; sleep 1; touch written; echo ended 1 >> .control"
-    launcher = "RANK=0 bash rank & wait; until [ -e written ]; do sleep 0.1; done; touch outlived; exec sleep 1000"
     with subprocess.Popen(["bash", "-c", other], cwd=tmp_path):
         in_job = {"SLURM_JOB_ID": "7", "NNODES": "2", "SLURM_NODEID": "0"}
-        node_with_limits(tmp_path, f"cd $RUN_DIR; bash -c '{launcher}; exit' & wait", 0.2, 1000, **in_job)
-    assert (processes_of(tmp_path), (tmp_path / "outlived").exists()) == ([], True)
+        script = "cd $RUN_DIR; bash -c 'RANK=0 bash rank & wait; exec sleep 1000' & wait"
+        node_with_limits(tmp_path, script, 0.2, 1000, **in_job)
+        assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], True)
 
 
 def test_launcher_that_is_stopped_before_its_ranks_start_is_continued(tmp_path: Path) -> None:
