@@ -73,6 +73,5 @@ def test_medians_leave_the_warm_up_out_and_a_run_slowed_by_its_timers_is_in_no_o
 
 
 def test_energy_of_a_few_seconds_is_no_figure(make_run) -> None:
-    """NVML's counter moves ten times a second."""
     runs = [read_run(make_run(f"r{time_s}", summary={"energy_j": 900, "timed_s": time_s})) for time_s in (9.9, 10.1)]
     assert [text_of(run, "energy_j") for run in runs] == ["under 10 s", "900"]
