@@ -99,12 +99,13 @@ def steps(run: Run) -> Mapping[str, Any]:
         return {}
     warmup = summary(run).get("warmup_steps", 0)
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
+    last = log.loss[-max(1, len(log.loss) // 10) :]
     return {
-        "steps": float(log.step.max()),
-        "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
-        "positions": float(log.tokens.sum()),
-        "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
-        "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
+        "steps": max(log.step),
+        "compilation_s": sum(first) - len(first) * median(later) if later else None,
+        "positions": sum(log.tokens),
+        "second_loss": log.loss[1] if len(log.loss) > 1 else None,
+        "last_loss": sum(last) / len(last),
     }
 
 

@@ -158,7 +158,7 @@ def measured_of(run: Run) -> dict[str, float]:
         found["nvidia_smi_mib"] = value_of(run, "peak_gpu_mib")
     warmup = summary.get("warmup_steps") or 0
     steps = None if run.timed or run.profiled else run.steps
-    if steps and steps.step.size > warmup:
+    if steps and len(steps.step) > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
         found["total_runtime_s"] = value_of(run, "total_runtime_s")
     return {name: float(value) for name, value in found.items() if value}
