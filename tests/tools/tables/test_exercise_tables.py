@@ -83,9 +83,9 @@ def test_repeats_behind_a_cell_of_the_results_ran_one_configuration() -> None:
             shown = [run for run in runs if run.folder.parents[1] in places]
             only = re.findall(r"--only (\S+)", command)
             for number in only[0].split(",") if only else tables:
-                for (row, column), cell in fill(tables[number], shown).cells.items():
+                for place, cell in fill(tables[number], shown).cells.items():
                     if not isinstance(cell.figure, Comparison):
                         configurations = {run.record.config for run in cell.runs}
-                        assert len(configurations) <= 1, (folder.name, number, row, column, configurations)
+                        assert len(configurations) <= 1, (folder.name, number, place, configurations)
                         checked += len(cell.runs) > 1
     assert checked > 100
