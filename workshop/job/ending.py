@@ -20,7 +20,7 @@ class Ending:
     """The time limit of this process's descendants.
 
     Args:
-        spared: ids of processes that do not belong to the training: loggers.
+        spared: ids of processes that do not belong to the training.
         later_s: added to the limits; 0 for a node. The supervisor ends only what no node has ended.
     """
 

@@ -121,7 +121,7 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str], logged_pid:
     training = processes.started(command, signal.SIGKILL, env=dict(environ) | {"STARTED_BY_NODE": str(start.node)})
     loggers = start_loggers(logged_pid or training.pid, environ)
     control, saving = Control(Path(environ["RUN_DIR"])), False
-    ending = Ending(control, [process.pid for process in loggers])
+    ending = Ending(control)
     while processes.is_running(training) and not ending.due():
         if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue
