@@ -34,19 +34,18 @@ def heads_for_positions(model: PreTrainedModel, group: dist.ProcessGroup, length
     """
     prepare_operators({"comm": "gloo"})  # only without a GPU: DeepSpeed would compile collectives of its own
     deepspeed.init_distributed()
-    config, positions = model.config, torch.arange(length, device=own_device()).chunk(group.size())[group.rank()]
-    heads = config.num_attention_heads
+    positions = torch.arange(length, device=own_device()).chunk(group.size())[group.rank()]
 
     @cache
-    def exchange(rows: int, head_size: int) -> UlyssesSPAttentionHF:
-        key_heads = getattr(config, "num_key_value_heads", heads)
-        sizes = (rows, heads, head_size, key_heads, config.num_hidden_layers)
+    def exchange(rows: int, heads: int, head_size: int, key_heads: int) -> UlyssesSPAttentionHF:
+        sizes = (rows, heads, head_size, key_heads, model.config.num_hidden_layers)
         return UlyssesSPAttentionHF(attention, *sizes, group, seq_length_is_variable=True)
 
     def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None) -> torch.Tensor:
         own = {"position_ids": positions[None], "scaling": scaling}
-        result, _ = exchange(len(query), query.shape[-1])(model, query, key, value, None, **own)
-        return result.unflatten(-1, (heads, -1)).transpose(1, 2)
+        rows, heads, _, head_size = query.shape
+        result, _ = exchange(rows, heads, head_size, key.shape[1])(model, query, key, value, None, **own)
+        return result.unflatten(-1, (heads, head_size)).transpose(1, 2)
 
     return attend
 

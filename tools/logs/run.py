@@ -67,6 +67,7 @@ class Run:
     adapters = property(lambda run: run.settings.get("method"))  # of further/lora/: full, lora or qlora
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
+    transformers = property(lambda run: run.record.versions.get("transformers"))
     timed = property(lambda run: bool(run.settings.get("timers")))
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)

@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, mfu
+from tools.logs import mfu
 from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
@@ -79,10 +79,6 @@ def gpu_summary(run: Run) -> Mapping[str, Any]:
 @cache
 def utilisation(run: Run) -> Mapping[str, Any]:
     return mfu.utilisation(run, summary(run))
-
-
-counted_traffic = cache(communication.counted_traffic)
-predicted_traffic = cache(communication.predicted_traffic)
 
 
 @cache
@@ -183,13 +179,8 @@ def energy(run: Run) -> Mapping[str, Any]:
 
 
 @cache
-def cpu_memory(run: Run) -> Mapping[str, Any]:
-    return extremes([log.mib for log in read_logs(run, "cpu_memory").values()], "empty CPU log")
-
-
-@cache
-def cpu_pss(run: Run) -> Mapping[str, Any]:
-    return extremes([log.mib for log in read_logs(run, "cpu_pss").values()], "empty CPU log")
+def cpu_memory(run: Run, kind: str = "cpu_memory") -> Mapping[str, Any]:
+    return extremes([log.mib for log in read_logs(run, kind).values()], "empty CPU log")
 
 
 @cache

@@ -6,14 +6,14 @@ Text has two digits and an interval, because a step is 10 % wrong on average; JS
 import json
 import shlex
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNGS, Candidate, Question
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
-from tools.plan.ranking import best_of_each
+from tools.plan.ranking import best_of_each, rank
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from tools.tables.markdown import padded
 from workshop.record.printable import counted
@@ -144,12 +144,13 @@ def _interval(found: Range) -> str:
 
 
 def _advice(question: Question, ranked: list[Candidate]) -> str:
-    """By the limit that binds, and the methods that the table does not have because another one was asked for."""
+    """By the limit that binds, and the methods that fit but that the table lacks, because another one was asked for."""
     found = [one.prediction for one in ranked if not one.error]
+    others = {"full": ("lora", "qlora"), "lora": ("qlora",)}.get(question.method, ())
+    fitting = [method for method in others if rank(replace(question, method=method))[0].verdict == "fits"]
+    also = f" Or try --method {' or '.join(fitting)}." if fitting else ""
     if any(one.limit == "CPU" and one.loading_mib / 1024 >= one.gpu.node_gib for one in found):
-        also = " Or try --method lora, whose weights have half the size." if question.method == "full" else ""
         return f"CPU memory is too small for the weights that are read into it: a larger --node-memory helps.{also}"
-    also = {"full": " Or try --method lora or qlora.", "lora": " Or try --method qlora."}.get(question.method, "")
     if any(one.limit == "CPU" for one in found):
         return f"CPU memory is too small for what is offloaded: more nodes, or a larger --node-memory.{also}"
     nearest = min(found, key=lambda one: one.needed_mib)

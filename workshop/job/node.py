@@ -67,6 +67,8 @@ def start_loggers(pid: int, environ: Mapping[str, str]) -> list[subprocess.Popen
     loggers = []
     if command := logger(environ.get("GPU_LOGGER", ""), "GPU memory log"):
         log = log_name("gpu_memory.csv", environ)
+        if log.exists() and log.stat().st_size:
+            command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
         if devices := environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
         loggers.append(processes.started(command, signal.SIGKILL, stdout=log.open("ab")))
@@ -121,7 +123,7 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str], logged_pid:
     training = processes.started(command, signal.SIGKILL, env=dict(environ) | {"STARTED_BY_NODE": str(start.node)})
     loggers = start_loggers(logged_pid or training.pid, environ)
     control, saving = Control(Path(environ["RUN_DIR"])), False
-    ending = Ending(control)
+    ending = Ending(control, start, [process.pid for process in loggers])
     while processes.is_running(training) and not ending.due():
         if processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S) not in ENDINGS:
             continue
@@ -136,11 +138,9 @@ def run_with_loggers(command: list[str], environ: Mapping[str, str], logged_pid:
     while saving and not control.read().at_end and processes.descendants() and not processes.received(ENDINGS, 0.1):
         pass  # torchrun and deepspeed end their ranks half a minute after their own SIGTERM
     ending.end_all(lambda: processes.received(ENDINGS), processes.KILL_AFTER_S)
+    ending.due()  # the other nodes read that this one's ranks have ended
     training.wait()
-    said = control.read()
-    if said.at_end:
-        return 0  # for another code srun would end the other nodes, whose ranks may still write
-    return 1 if said.refused else processes.exit_code(training)
+    return 1 if control.read().refused else processes.exit_code(training)
 
 
 def on_own_gpus(command: list[str], gpus: str | None) -> list[str]:

@@ -86,19 +86,19 @@ def descendants(spared: Collection[int] = ()) -> set[int]:
     return descended - dead
 
 
-def ranks(living: Collection[int]) -> set[int]:
-    """Return those of these processes to which a launcher gave a RANK, which W&B's process inherits.
+def launchers(spared: Collection[int] = ()) -> set[int]:
+    """Return the ids of the descendants that give ranks their RANK, which W&B's process inherits; none without it.
 
-    The others are continued: a launcher that is stopped (SIGSTOP) starts no rank.
+    A launcher that is stopped (SIGSTOP) is continued: it might start no rank.
     """
-    ranks = set()
+    living, ranks = descendants(spared), set()
     for pid in living:
         with suppress(OSError):  # it has ended
             if b"\0RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
                 ranks.add(pid)
             else:
                 os.kill(pid, signal.SIGCONT)
-    return ranks
+    return living - ranks if ranks else set()
 
 
 def own_folder(run_dir: Path) -> int:

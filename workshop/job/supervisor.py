@@ -166,7 +166,7 @@ class Supervisor:
         over = threading.Event()
         viewer = threading.Thread(target=follow, args=(viewed, over), daemon=True)
         viewer.start()
-        ending = Ending(self.control, self.others, later_s=processes.KILL_AFTER_S)
+        ending = Ending(self.control, self.start, self.others, later_s=processes.KILL_AFTER_S)
         while processes.is_running(process) and not ending.due():
             if number := processes.received(processes.JOB_SIGNALS, processes.LOOK_EVERY_S):
                 self.handle(number)

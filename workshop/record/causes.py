@@ -20,9 +20,7 @@ _NO_MEMORY = (
     r"(?:CUDA out of memory"
     r"|CUDA(?: driver)? error: (?:out of memory|\w+_ALLOC_FAILED)"
     r"|cu\w+ error: \w+_ALLOC_FAILED|Triton Error \[CUDA\]: out of memory"
-    r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: "
-    r"|std::bad_alloc"
-    r"|unable to m?map .*Cannot allocate memory)"
+    r"|(?:\[[^\]]*\][^:]*)?DefaultCPUAllocator: |std::bad_alloc|unable to m?map .*Cannot allocate memory)"
 )
 _OUT_OF_MEMORY = START + (
     # Some exceptions wrap another.
@@ -36,10 +34,10 @@ _OUT_OF_MEMORY = START + (
     r"|Cuda failure (?:\d+ )?'out of memory')"
 )
 _TASK = r"srun: error: [^:]*: tasks? [^:]*: "  # how srun begins its report of a task that did not end well
-# Messages of SLURM and the kernel when they end a process.
+# Messages of SLURM, PBS and the kernel when they end a process.
 _KILLED_FOR_MEMORY = (
     r"slurmstepd.{,99}(?:oom[-_ ]kill|exceeded memory limit .{,99}being killed)"
-    rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d"
+    rf"|{_TASK}Out Of Memory|\b[Oo]ut of memory: Kill(?:ed)? process \d|=>> PBS: job killed: v?mem "
 )
 _SLURM_ENDS = rf"(?:slurm(?:step)?d[^*]{{,99}}|{START}error: )\*\*\* (?:JOB|STEP)\b[^*]*CANCELLED AT"
 _NODE_FAILED = _SLURM_ENDS + "[^*]*DUE TO NODE FAILURE|srun: error: Node failure on "
@@ -86,11 +84,13 @@ _FULL = (
     r"|inline_container\.cc:\d+\] \. (?:unexpected pos|PytorchStreamWriter failed writing))"
 )
 _FATAL = r"Fatal Python error: "
+# glibc, before it aborts a process whose memory is damaged.
+_DAMAGED = rf"{START}(?:(?:free|munmap_chunk|\w*alloc\w*)\(\): [a-z]|double free or |corrupted (?:size vs|double-))"
 # Ranked: a symptom is never the consequence of those below it.
 _SYMPTOMS = [
     Symptom("oom", _KILLED_FOR_MEMORY),
     Symptom("oom", _OUT_OF_MEMORY, not_after=_ENDED),
-    Symptom("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT"),
+    Symptom("timeout", _SLURM_ENDS + "[^*]*DUE TO TIME LIMIT|=>> PBS: job killed: walltime "),
     Symptom("preempted", _SLURM_ENDS + "[^*]*DUE TO (?:PREEMPTION|JOB REQUEUE)"),
     Symptom("failed", _NODE_FAILED),
     _CANCELLED,
@@ -103,11 +103,12 @@ _SYMPTOMS = [
     Symptom("failed", rf"{_ENDED_BY.format('-(?:4|7|8|11)')}|{_FATAL}(?!Aborted)|(?:{_TASK}|{_SHELL}\d+ ){_CRASH}"),
     Symptom("failed", _HANG),
     Symptom("failed", rf"^\s*what\(\):\s+(?!.*(?:{_LOST}|NCCL|[Cc]onnection|[Bb]roken pipe))\S"),
-    Symptom("failed", rf"{_ENDED_BY.format(-6)}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
+    Symptom("failed", rf"{_ENDED_BY.format(-6)}|{_DAMAGED}|{_FATAL}|(?:{_TASK}|{_SHELL}\d+ )Aborted"),
     Symptom("failed", rf"{START}[\w.]*Rendezvous\w*Error: "),
     Symptom("failed", rf"{START}(?![\w.]*ChildFailedError|{_SIGNALLED}){EXCEPTION}"),
-    # C++, Python that finds no script or module, a record whose level is fatal.
+    # C++, Python that finds no script or module, a record whose level is fatal; a site's module that is not there.
     Symptom("failed", rf"^\s*what\(\):\s+\S|{START}(?:\S*python[\d.]*: \w|FATAL: |F\d{{4}} \d\d:)"),
+    Symptom("failed", rf"{START}(?:Lmod has detected the following|\s*\S*ERROR:\S* Unable to locate a modulefile)"),
     _TASK_ENDED,
     Symptom("failed", rf"{_SHELL}.*: (?:command not found|No such file|Permission denied|cannot execute)"),
     Symptom("failed", rf"{START}(?:ssh: |Host key verification failed|\S+: Permission denied \()"),
@@ -119,8 +120,8 @@ _SYMPTOMS = [
 _EXCEPTIONS = [symptom for symptom in _SYMPTOMS if symptom.state == "failed" and EXCEPTION in symptom.pattern]
 # Every pattern above has one of these words; most lines of a training have none.
 _HINT = re.compile(
-    r"rror|xception|emory|alloc|ALLOC|slurm|srun|failure|failed|exits with|Watchdog|No space|quota|what\(|goes on"
-    r"|exitcode|: line |denied|ssh: |Host key|watchdog|Traceback|\+-\+-|python[\d.]*: |FATAL|F\d{4} "
+    r"rror|xception|emory|alloc|ALLOC|slurm|srun|fail|exits with|atchdog|No space|quota|what\(|goes on"
+    r"|exitcode|: line |denied|ssh: |Host key|Traceback|\+-\+-|python[\d.]*: |FATAL|F\d{4} |PBS|corrupt|\(\): |Unable"
 )
 GOES_ON = "the run goes on from "  # begins the line between two attempts; errors above it belong to earlier attempts
 CRASHES = (4, 6, 7, 8, 11)  # signals
@@ -129,6 +130,7 @@ _NAMES = [
     ("hang", re.compile(_HANG)),
     ("disk full", re.compile(_FULL)),
     ("node failure", re.compile(_NODE_FAILED)),
+    ("Aborted (SIGABRT)", re.compile(_DAMAGED)),
     ("NCCL error", re.compile(r"NCCL error|\bnccl[A-Z]\w+Error\b")),
     ("rendezvous lost", re.compile(r"^\S*Rendezvous\w*Error: ")),
     ("CUDA error", re.compile(r"CUDA (?:driver )?error|\bcu(?:BLAS|DNN) error|CU(?:BLAS|DNN)_STATUS_|Cuda failure")),
@@ -174,16 +176,14 @@ def cause(path: Path | str) -> Cause | None:
         first.pop(_CANCELLED, None)
     if first.keys().isdisjoint(_EXCEPTIONS):
         first = logged | first
-    symptom = next((symptom for symptom in _SYMPTOMS if symptom in first), None)
-    if not symptom:
+    if not (symptom := next((symptom for symptom in _SYMPTOMS if symptom in first), None)):
         return None
     line = first[symptom]
     message = message_of(path, line)
     if symptom == _TASK_ENDED and _NOT_STARTED in first:
         line = first[_NOT_STARTED]
         message = f"{line.shown}; {message}"
-    name = _name(symptom.state, line.shown)
-    text = one_line(message[:500])
+    name, text = _name(symptom.state, line.shown), one_line(message[:500])
     return Cause(symptom.state, name, line.number, text, _TASK_FAILED in seen, symptom == _RANK_KILLED)
 
 

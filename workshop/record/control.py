@@ -9,6 +9,7 @@
 | `saved N` | training | checkpoint-N is saved; it ends here |
 | `over` | training, after its last step | it no longer reads `stop` |
 | `finished` | training's rank 0, after saving and answering | the run is completed, whatever its launcher's exit code |
+| `ended N` | node N's process, after `saved` or `finished` | no rank of this node lives any more |
 | `refused TEXT` | a rank, with the error that it would print | the training cannot run as it is asked to; end it |
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -86,12 +87,18 @@ class _Traceback:
     foreign: bool = False  # begins with a prefix that is none of PREFIX
 
 
+def _printed(line: str) -> str:
+    """Return what a program printed: Docker logs each line as an object of JSON."""
+    logged = re.match(r'\{"log": ?("(?:[^"\\]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*")', line)
+    return json.loads(logged[1], strict=False) if logged else line
+
+
 def _lines(path: Path | str) -> Iterator[Line]:
     # newline="\n": carriage returns are no line ends to grep -n or an editor.
     with os.fdopen(open_plain(path), encoding="utf-8", errors="replace", newline="\n") as lines:
         number = 1
         while line := lines.readline(_LONGEST * 16):  # a file may be a single line
-            for part in line.split("\r"):
+            for part in _printed(line).split("\r"):
                 yield Line(number, _COLOUR.sub("", part[:_LONGEST]))
             number += line.endswith("\n")
 
@@ -147,7 +154,7 @@ def message_of(path: Path | str, first: Line) -> str:
     """Return the message that begins in this line, with the lines of the same rank that continue it."""
     found, begin = [first.shown], first.begin
     if begin is None:
-        if not re.match(rf"{START}\s*(?:{EXCEPTION}|what\(\):)", first.text):
+        if not re.match(rf"{START}\s*(?:{EXCEPTION}|what\(\):|Lmod )", first.text):
             return first.shown
         begin = re.match(rf"{BAR}({PREFIX}{{,3}})", first.text)[1]
     for line in itertools.takewhile(lambda line: line.number <= first.number + _LONGEST_MESSAGE, _lines(path)):

@@ -134,6 +134,7 @@ def check_configuration(settings: Settings) -> Configuration | None:
         if settings.weights == "bf16" and (configuration.is_deepspeed or configuration.is_fsdp):
             expected = "expected DDP, or one GPU alone"
             raise InputError(f"WEIGHTS=bf16: {settings.config} keeps fp32 weights beside; {expected}")
+        fsdp_config.check_blocks(settings.config, configuration.content, settings.model_name)
         settings.check_with(configuration)
     return configuration
 

@@ -6,13 +6,16 @@ starts, a small model also shows that the result is the library's function (furt
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from workshop.record.errors import read_json
 from workshop.record.printable import counted
 
-# Types whose head, blocks and attention are Llama's, as small models show (tests/further/dimensions/), and the window
-# (tokens) that the library takes where a config.json names none; 0: none.
-LIKE_LLAMA = {"llama": 0, "mistral": 4096, "olmoe": 0, "phi3": 0, "qwen2": 0, "qwen3": 0, "qwen3_moe": 0, "smollm3": 0}
+# Types whose head, blocks and attention are Llama's, as small models show (tests/further/dimensions/), with the window
+# (tokens) that the library takes where a config.json names none; 0: none. Of the others only head and blocks are.
+LIKE_LLAMA, OWN_ATTENTION = read_json(Path(__file__).with_name("decoder_types.json")).values()
+TYPES = {"tp": ["llama"], "ep": ["olmoe"], "cp": LIKE_LLAMA, "ulysses": LIKE_LLAMA, "pp": [*LIKE_LLAMA, *OWN_ATTENTION]}
 
 
 def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int = 1) -> str:
@@ -22,9 +25,8 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         of a row; parts: ranks that share a row, a matrix or the experts, or stages.
     """
     kind = str(model.get("model_type"))
-    known = {"tp": "llama", "ep": "olmoe"}.get(script)
-    if known and kind != known:
-        return f"{script}.py trains no {kind}; expected a model of type {known}"
+    if kind not in TYPES.get(script, [kind]):
+        return f"{script}.py is not shown to train a {kind} as the library does; expected {' or '.join(TYPES[script])}"
     heads, layers = model.get("num_attention_heads", parts), model.get("num_hidden_layers", parts)
     keys = model.get("num_key_value_heads") or heads
     if script == "tp" and keys % parts:
@@ -37,18 +39,16 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         return f"found {counted(layers, 'layer')} for {parts} stages; expected at least one for each"
     if model.get("output_router_logits") and script != "ep":
         return f"{script}.py would train another model than this {kind}: it leaves out its router's loss"
-    return _unlike_llama(script, kind, model, max_length) if script in ("cp", "ulysses", "pp") else ""
-
-
-def _unlike_llama(script: str, kind: str, model: Mapping[str, Any], max_length: int) -> str:
-    if kind not in LIKE_LLAMA:
-        return (
-            f"{script}.py is not shown to train a {kind} as the library does; expected one of {', '.join(LIKE_LLAMA)}"
-        )
+    if script not in ("cp", "ulysses", "pp"):
+        return ""
+    for name in ("logits_scaling", "final_logit_softcapping", "attn_logit_softcapping"):
+        if model.get(name) not in (None, 1):
+            return f"{script}.py has no {name}; found {model[name]}, expected none"
     if script == "pp":  # its attention is the library's
         return ""
-    window = model.get("sliding_window", LIKE_LLAMA[kind])
-    if window and window < max_length and model.get("use_sliding_window") is not False:
+    window, layers = model.get("sliding_window", LIKE_LLAMA[kind]), model.get("layer_types", ["sliding_attention"])
+    is_on = "sliding_attention" in layers and model.get("use_sliding_window") is not False
+    if is_on and window and window < max_length:
         return f"{script}.py has no window; found one of {window} tokens, below MAX_LENGTH={max_length}"
     if dropout := model.get("attention_dropout"):
         return f"{script}.py has no attention dropout; found {dropout}, expected 0"

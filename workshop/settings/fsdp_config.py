@@ -14,6 +14,7 @@ from typing import Any
 from workshop.record.errors import InputError
 from workshop.record.printable import counted
 from workshop.settings.json_file import checked, read_kinds, words
+from workshop.settings.model_file import block_classes, model_file
 
 _TABLE = read_kinds(Path(__file__).with_name("fsdp_keys.toml"))
 COMMON, DDP, BY_HAND, _NEW_NAMES = (_TABLE[name] for name in ("common", "ddp", "by_hand", "new_names"))
@@ -53,6 +54,15 @@ def check_copies(path: Path, key: str, copies: int, world_size: int) -> None:
             f"{path}: {key} is {copies}, which cannot split {counted(world_size, 'GPU')} into groups of "
             f"equally many, at least two; expected GPUs in a multiple of {copies}, {2 * copies} or more"
         )
+
+
+def check_blocks(path: str, content: Mapping[str, Any], model_name: str) -> None:
+    """Raises InputError for a unit that is no block: embedding and head, which may be tied, are sharded in any case."""
+    kind = str(model_file(model_name).get("model_type"))
+    blocks, given = block_classes(kind), content.get("transformer_layer_cls_to_wrap", ())
+    if blocks and (others := ", ".join(name for name in given if name not in blocks)):
+        expected = f"expected {' or '.join(sorted(blocks))}, blocks of a {kind}"
+        raise InputError(f"{path}: transformer_layer_cls_to_wrap is {others}; {expected}")
 
 
 def check_keys(path: Path, content: dict[str, Any]) -> None:

@@ -70,7 +70,15 @@ def model_file(model_name: str) -> dict[str, Any]:
         return content
     kind = decoder_type(str(text.get("model_type")))
     alone = {"model_type": kind, "_text_of": content.get("model_type")} if kind != text.get("model_type") else {}
-    return text | alone | {"_name_or_path": content.get("_name_or_path", "")}
+    return text | alone | {name: content.get(name, "") for name in ("_name_or_path", "quantization_config")}
+
+
+def check_weights(model_name: str) -> None:
+    """Raises InputError for a checkpoint of integers, as GPTQ's; QLoRA makes its 4 bits of floating-point weights."""
+    quantized = model_file(model_name).get("quantization_config") or {}
+    if quantized and not quantized.get("dequantize"):
+        found = f"found weights quantized by {quantized.get('quant_method')}"
+        raise InputError(f"MODEL_NAME={model_name}: {found}; expected floating point, or its key dequantize")
 
 
 @cache
@@ -101,6 +109,13 @@ def decoder_type(kind: str) -> str:
     """The type of a text decoder. One that Transformers has no class for is its language model's: qwen3_vl_text."""
     plain = re.sub(r"(_\d+)?_vl(_moe)?_text$", r"\2", kind)
     return plain if kind not in decoders() and plain in decoders() else kind
+
+
+@cache
+def block_classes(kind: str) -> set[str]:
+    """The classes of the blocks of a type of models, as Transformers declares them; empty without it."""
+    lists = re.findall(r"_no_split_modules = \[([^\]]*)\]", modeling_source(kind))
+    return set(re.findall(r'"(\w+)"', " ".join(lists)))
 
 
 def most_positions(model: Mapping[str, Any]) -> int | None:

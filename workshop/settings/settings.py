@@ -24,7 +24,7 @@ from workshop.record.exercises import Start, readers_only
 from workshop.record.printable import one_line
 from workshop.record.schema import Schema, declared_types
 from workshop.settings.env_file import assignments
-from workshop.settings.model_file import model_file, most_positions, shape_path
+from workshop.settings.model_file import check_weights, model_file, most_positions, shape_path
 
 # Read by launch.sh, not by the training script.
 LAUNCHER_NAMES = {"LOG_DIR", "GPU_LOG_INTERVAL_MS", "CONDA_SH_PATH", "CONDA_ENV", "RESTARTS", "RESUME_RUN"}
@@ -208,6 +208,8 @@ class Settings:
             raise InputError(f"OPTIMIZER={self.optimizer}: nothing here trains with it; expected {expected}")
         if self.model_init == "random" and self.model_name != self.own_model:
             shape_path(self.model_name)
+        if self.model_init == "pretrained":
+            check_weights(self.model_name)
         if self.max_length > (most := most_positions(model_file(self.model_name)) or self.max_length):
             problem = f"MAX_LENGTH={self.max_length}: {self.model_name} has {most} positions"
             raise InputError(f"{problem}; expected at most that")

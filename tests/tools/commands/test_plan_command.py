@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.launching import REPO, run
+from tests.workshop.environment import ENVIRONMENT
 from tools.__main__ import main
 from tools.logs.runs import find_runs
 from tools.plan import measured
+from workshop.record.errors import InputError
+from workshop.settings.settings import Settings
 
 REFERENCE = REPO / "logs" / "reference"
 MODELS = REPO / "tests/foreign/models"
@@ -128,6 +131,19 @@ def test_what_no_row_can_run_is_said_without_a_simulation(tmp_path: Path, capsys
     assert f"{kind} is no decoder of Transformers; expected a causal language model" in capsys.readouterr().err
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail("tries for half a minute"))
     assert main(["plan", "model", "nobody/nothing"]) == 2
+
+
+def test_checkpoint_of_integers_is_refused_as_its_training_is(tmp_path: Path, capsys) -> None:
+    """GPTQ's 4-bit weights were planned as fp32 ones, and to fit; the job then asked for optimum."""
+    model = json.loads((REPO / "workshop/shapes/tiny-llama.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(model | {"quantization_config": {"quant_method": "gptq"}}))
+    own = ENVIRONMENT | {"MODEL_NAME": str(tmp_path), "MODEL_INIT": "random"}
+    Settings.from_environment(own, tmp_path / "none")
+    (tmp_path / "model.safetensors").touch()
+    assert main(["plan", "model", str(tmp_path)]) == 2
+    assert f"{tmp_path}: found weights quantized by gptq; expected floating point" in capsys.readouterr().err
+    with pytest.raises(InputError, match="found weights quantized by gptq"):
+        Settings.from_environment(own | {"MODEL_INIT": "pretrained"}, tmp_path / "none")
 
 
 def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(

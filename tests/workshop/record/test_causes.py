@@ -1,5 +1,6 @@
 """The cause of a failed job is what a person reads in its output; tests/foreign/logs: shortened from public issues."""
 
+import json
 import signal
 from pathlib import Path
 
@@ -78,8 +79,14 @@ def test_crash_is_the_cause_of_the_others_hang(tmp_path: Path, launcher: str, nu
 @pytest.mark.parametrize("launcher", [TORCHRUN, DEEPSPEED], ids=["torchrun", "deepspeed"])
 def test_abort_is_named_where_nothing_says_why_and_else_what_made_it(tmp_path: Path, launcher: str) -> None:
     line = launcher.format(-signal.SIGABRT)
-    for lines in ([LOST, line, CHILD], ["free(): invalid pointer", line]):
-        assert of_lines(tmp_path, *lines).name == "Aborted (SIGABRT)"
+    assert of_lines(tmp_path, LOST, line, CHILD).name == "Aborted (SIGABRT)"
+    for glibc in (
+        "double free or corruption (!prev)",
+        "[default3]:free(): invalid pointer",
+        "corrupted size vs. prev_size",
+    ):
+        found = of_lines(tmp_path, LOST, glibc, line, CHILD)
+        assert (found.name, found.text) == ("Aborted (SIGABRT)", glibc)
     for hang in (HANG, "[rank1]:[F1126 ProcessGroupNCCL.cpp:1557] Terminating the process, due to … watchdog hang."):
         assert of_lines(tmp_path, hang, line, CHILD).name == "hang", "NCCL's watchdog aborts the rank that waited"
     thrown = "  what():  unexpected header length"
@@ -189,6 +196,7 @@ PREEMPTION, REQUEUE = (f"{STEP.removesuffix('***')}DUE TO {why} ***" for why in 
 NCCL_ERROR = "[rank3]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:317"
 NCCL_S_OWN = ["[rank3]: ncclUnhandledCudaError: Call to CUDA function failed.", "[rank3]: Last error:"]
 NCCL_OOM = "[rank3]: Cuda failure 2 'out of memory'"
+SHELL = "/var/spool/slurmd/job99/slurm_script: line 12: torchrun: command not found"
 # Lines in which one failure brings down others; the state, and the line that tells it.
 ONE_OF_MANY = [
     ([CONNECTION, NCCL, OOM], "oom", OOM),
@@ -206,6 +214,27 @@ ONE_OF_MANY = [
     ([IMAGE := "FATAL:   While making image from oci registry: 429 Too Many Requests", TASK_1], "failed", IMAGE),
     ([PYTHON := "/env/bin/python: can't open file '/work/trian.py': [Errno 2] No such file", TASK_1], "failed", PYTHON),
     ([HOST := "node2: Host key verification failed."], "failed", HOST),
+    (
+        [
+            LMOD := "Lmod has detected the following error:  The following module(s) are unknown:",
+            '"cuda/13"',
+            "",
+            SHELL,
+        ],
+        "failed",
+        f'{LMOD} "cuda/13"',
+    ),
+    (
+        [
+            "Resetting modules",
+            MODULE := "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'cuda/13'",
+            SHELL,
+        ],
+        "failed",
+        MODULE,
+    ),
+    ([PBS := "=>> PBS: job killed: walltime 3612 exceeded limit 3600", TERMINATED], "timeout", PBS),
+    ([PBS_MEMORY := "=>> PBS: job killed: mem 33816576kb exceeded limit 33554432kb"], "oom", PBS_MEMORY),
     ([SRUN := "srun: error: Unable to create step for job 2: Requested node"], "failed", SRUN),
 ]
 
@@ -214,6 +243,13 @@ ONE_OF_MANY = [
 def test_what_brought_down_the_others_is_the_cause(tmp_path, lines, state, text):
     found = of_lines(tmp_path, "start", *lines)
     assert found.state == state and found.text.startswith(text)
+
+
+def test_lines_of_dockers_json_are_read_as_what_was_printed(tmp_path: Path) -> None:
+    lines = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "pkg.Stop: no rows"]
+    logged = [json.dumps({"log": f"{text}\n", "stream": "stderr", "time": "2026-11-26T10:00:00.1Z"}) for text in lines]
+    assert of_lines(tmp_path, *logged).text == "pkg.Stop: no rows"
+    assert of_lines(tmp_path, '{"log": 3}', '{"log": "cut off', "{'loss': 1}") is None
 
 
 def test_line_of_a_megabyte_is_read_in_no_time(tmp_path):
