@@ -118,11 +118,6 @@ def save_in(trainer: Any, folder: Path) -> None:
     trainer._save_checkpoint = save_there
 
 
-def stop_reporting(callback: Any) -> None:
-    """Have the Trainer's callback of Weights & Biases report nothing any more."""
-    callback._wandb = None
-
-
 def fingerprint(rows: Any) -> str:
     return rows._fingerprint
 
