@@ -21,11 +21,11 @@ TABLES = {
     "15": Table(of_rows(count), ONE_SIZE | runs(gpus_per_node=1, use_fsdp=True)),
     "16": Table(of_rows(by_rule), label_columns=2),
 }
-FOUR_GPUS = "Published rule / 4 GPUs; Constant work / 4 GPUs"
+FOUR_GPUS = "Published rule; Constant work | 4 GPUs"
 PREDICTIONS = {
     "1": [f"16 | {FOUR_GPUS} | FLOPs per GPU per Step (TFLOP)"],
     "2": [f"16 | {FOUR_GPUS} | Samples/s"],
     "3": [f"16 | {FOUR_GPUS} | Efficiency (%)"],
     "4": ["14 | Single node, 1 GPU; Single node, 2 GPUs | GPU Memory at step end (GB)"],
-    "6": ["16 | Published rule / 2 GPUs; Published rule / 16 GPUs | Train Runtime (s)"],
+    "6": ["16 | Published rule | 2 GPUs; 16 GPUs | Train Runtime (s)"],
 }

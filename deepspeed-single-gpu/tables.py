@@ -24,12 +24,12 @@ TABLES = {
     "4c": Table(of_rows(config_and_batch), SMALL | runs(timed=True), label_columns=2),
     "4d": Table(of_rows(config_and_batch), SMALL, label_columns=2),
 }
-ROWS = "; ".join(f"{stage} / 4 x 4, fp16" for stage in ("Stage 0", "Stage 2", "Stage 2 + offload"))
+ROWS = "Stage 0; Stage 2; Stage 2 + offload | 4 x 4, fp16"
 PREDICTIONS = {
     "1": [f"4b | {ROWS} | States (MiB)"],
     "2": [f"4b | {ROWS} | Step time (ms)"],
     "3": [
-        "4 | BLOOM-560m, 500 / Stage 2; BLOOM-560m, 500 / Stage 2 + offload | Peak GPU Memory (MiB)",
-        "4 | BLOOM-560m, 500 / Stage 2; BLOOM-560m, 500 / Stage 2 + offload | Peak CPU Memory, RSS (MiB)",
+        "4 | BLOOM-560m, 500 | Stage 2; Stage 2 + offload | Peak GPU Memory (MiB)",
+        "4 | BLOOM-560m, 500 | Stage 2; Stage 2 + offload | Peak CPU Memory, RSS (MiB)",
     ],
 }

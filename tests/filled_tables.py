@@ -12,6 +12,6 @@ def filled_table(exercise: Path, number: str, *logs: Path, tiny: bool = False) -
     (table,) = (table for table in blank_tables(exercise, tiny) if table.number == number)
     found: dict[str, dict[str, str]] = {}
     filled = tables.fill(table, [run for folder in logs for run in find_runs(folder)])
-    for (row, column), cell in filled.cells.items():
-        found.setdefault(row, {})[column] = cell.text
+    for (*labels, column), cell in filled.cells.items():
+        found.setdefault(" / ".join(labels), {})[column] = cell.text
     return found

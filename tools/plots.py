@@ -6,9 +6,11 @@ Every point is a sample, nothing is averaged.
 import io
 import math
 import textwrap
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,8 @@ MOST_POINTS = 200  # of a line: a page of 1,000 runs stays small
 # What a loss can be drawn over: the axis' label, and its values from the steps.
 OVER: dict[str, tuple[str, Callable]] = {
     "step": ("step", lambda steps: steps.step),
-    "examples": ("training examples", lambda steps: None if steps.samples is None else steps.samples.cumsum()),
-    "time": ("time in steps (s)", lambda steps: steps.step_time_s.cumsum()),
+    "examples": ("training examples", lambda steps: None if steps.samples is None else [*accumulate(steps.samples)]),
+    "time": ("time in steps (s)", lambda steps: [*accumulate(steps.step_time_s)]),
 }
 # RSS is summed: shared pages count once per process, in PSS once.
 _MEMORY_LOGS = {"GPU": "gpu_memory", "RSS": "cpu_memory", "PSS": "cpu_pss"}
@@ -82,7 +84,7 @@ def _over_steps(run: Run, column: str, over: str) -> Iterator[Line]:
     yield curve
     if curve.y:
         for step, text in run.resumptions:
-            place = float(places[min(steps.step.searchsorted(step), steps.step.size - 1)])
+            place = places[min(bisect_left(steps.step, step), len(steps.step) - 1)]
             yield Line(text, [place, place], [min(curve.y), max(curve.y)])
 
 

@@ -60,14 +60,6 @@ def is_called_by_ddp() -> bool:
     return DistributedDataParallel._active_ddp_module is not None
 
 
-def unit_offloads(module: torch.nn.Module) -> bool:
-    """Return whether this is an FSDP2 unit that keeps its parameters in CPU memory."""
-    from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
-
-    group = module._get_fsdp_state()._fsdp_param_group if isinstance(module, FSDPModule) else None
-    return group is not None and isinstance(group.offload_policy, CPUOffloadPolicy)
-
-
 def set_timeouts(seconds: float) -> None:
     """Set the time-out of all process groups: HYBRID_SHARD and DeepSpeed make more. torchtitan does it so, too."""
     for group in distributed_c10d._world.pg_map:
@@ -124,11 +116,6 @@ def save_in(trainer: Any, folder: Path) -> None:
             trainer.args.output_dir = own
 
     trainer._save_checkpoint = save_there
-
-
-def stop_reporting(callback: Any) -> None:
-    """Have the Trainer's callback of Weights & Biases report nothing any more."""
-    callback._wandb = None
 
 
 def fingerprint(rows: Any) -> str:

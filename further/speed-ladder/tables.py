@@ -1,4 +1,6 @@
-"""Tables 18 to 20: the speed ladder, its peers, its top on several GPUs; Tables 28 to 28e: a model that learns."""
+"""Tables 18 to 20: the speed ladder, its peers, its top on several GPUs, two versions of Transformers; Tables 28 to
+28e: a model that learns.
+"""
 
 import re
 
@@ -22,6 +24,13 @@ FAULTS = {
     "FULL_SHARD": runs(config="full_shard", exercise="fsdp"),
     "FULL_SHARD, a rank killed": runs(method="fsdp2", fault="rank_killed"),
     "FULL_SHARD, preempted": runs(method="fsdp2", fault="preemption"),
+}
+
+VERSIONED = {
+    "0 textbook": runs(rung="0_textbook"),
+    "12 documents": runs(rung="12_documents"),
+    **{name: strategy(name) for name in ("ZeRO-2", "ZeRO-3", "FULL_SHARD")},
+    "LoRA": runs(exercise="lora", rung="1_bf16"),
 }
 
 MOMENTS = {"": "adamw_torch_fused", "8-bit moments": "adamw_torch_8bit"}  # of a row's optimizer
@@ -68,6 +77,12 @@ def compiled(label: str) -> Where:
     return COMPILED[name] | runs(world_size=int(gpus))
 
 
+def of_version(label: str) -> Where:
+    """`ZeRO-2, 5.17.0`: with this version of Transformers."""
+    name, version = label.split(", ")
+    return VERSIONED[name] | runs(transformers=version)
+
+
 def learning(label: str) -> Where:
     return FAULTS.get(label) or strategy(label)
 
@@ -78,6 +93,7 @@ TABLES = {
     "18c": Table(RECIPES, BLOOM),
     "18e": Table(RECIPES, BLOOM | runs(batch_size=64)),
     "18f": Table(of_rows(of_model), runs(world_size=1, profiled=False), compares=["model"]),
+    "18g": Table(of_rows(of_version), BLOOM, [*LEARNERS, "deepspeed-single-gpu", "fsdp"]),
     "19": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=4), SEVERAL),
     "19b": Table(of_rows(METHODS), TOP | runs(model="bloom-1b7", world_size=2), SEVERAL),
     # DeepSpeed's own compilation, whatever the number of GPUs.

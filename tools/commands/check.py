@@ -7,10 +7,11 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tools.commands.fill import none_about
-from tools.commands.options import above_0, add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
+from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
@@ -29,7 +30,7 @@ from tools.tables.forms import (
     read_cell,
     typed_predictions,
 )
-from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, normalised, read_text, tables_in, text_table
+from tools.tables.markdown import BY_HAND, TINY_LINE, Grid, Place, normalised, read_text, tables_in, text_table
 from tools.tables.table import table_definitions
 from workshop.record.printable import counted, one_line
 
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = "a Markdown file with a filled-in copy of the README's tables"
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help=form)
     add_logs_option(parser)
-    parser.add_argument("--tolerance", type=above_0, default=2.0, metavar="PERCENT", help="default: 2")
+    parser.add_argument("--tolerance", type=float, default=2.0, metavar="PERCENT", help="default: 2")
     parser.add_argument("--show", action="store_true", help="print the expected values too; of one file")
     lines = "csv: a line per file, also for one"
     parser.add_argument("--format", choices=("text", "csv"), default="text", help=lines)
@@ -206,27 +207,26 @@ def compare(copy: Grid, filled: FilledTable, tolerance: float, marked: bool, run
         InputError: a row is not in the definition or is twice in the copy.
     """
     labels, tolerance = filled.table.label_columns, max(tolerance, filled.tolerance_percent)
-    written: dict[tuple[str, ...], tuple[int, dict[str, str]]] = {}
-    columns = list(map(normalised, copy.header))
+    lines: dict[Place, int] = {}
     known = [tuple(map(normalised, row[:labels])) for row in filled.table.rows]
     for line, row in zip(copy.lines, copy.rows, strict=True):
         key = tuple(map(normalised, row[:labels]))
-        if key not in known or key in written:
-            problem = "is there twice" if key in written else f"is not in Table {copy.number} of {filled.table.path}"
+        if key not in known or key in lines:
+            problem = "is there twice" if key in lines else f"is not in Table {copy.number} of {filled.table.path}"
             raise InputError(f"{copy.path}:{line}: the row {' / '.join(row[:labels])!r} {problem}")
-        written[key] = line, dict(zip(columns, row, strict=True))
+        lines[key] = line
+    copy = replace(copy, definition=filled.table.definition)
+    written = {tuple(map(normalised, place)): text for place, text in copy.texts.items()}
     judged = []
-    for key, row in zip(known, filled.table.rows, strict=True):
-        label, (line, cells) = filled.table.label(row), written.get(key, (copy.header_line, {}))
-        for mark, column in zip(row, filled.table.header, strict=True):
-            cell = filled.cells.get((label, column))
-            typed = cells.get(normalised(column), "")
-            typed = "" if typed == mark else typed  # a form's mark, not a participant's
-            asked = mark == BY_HAND or not marked
-            # Asked for is a figure, or how a run ended; not that there is no log or no run.
-            if cell and (typed or (asked and not _is_missing(cell))):
-                place = copy.number, label, column
-                judged.append(Judgement(place, line, *judge(typed, cell, tolerance, runs), cell.text))
+    for place, mark in filled.table.texts.items():
+        cell, key = filled.cells.get(place), tuple(map(normalised, place))
+        typed = written.get(key, "")
+        typed = "" if typed == mark else typed  # a form's mark, not a participant's
+        asked = mark == BY_HAND or not marked
+        # Asked for is a figure, or how a run ended; not that there is no log or no run.
+        if cell and (typed or (asked and not _is_missing(cell))):
+            line = lines.get(key[:-1], copy.header_line)
+            judged.append(Judgement((copy.number, *place), line, *judge(typed, cell, tolerance, runs), cell.text))
     return judged
 
 

@@ -16,7 +16,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.commands.options import above_0
 from tools.logs.runs import default_logs
 from tools.plan.gpus import DEFAULT, GPUS, at_hand
 from tools.plan.submitted_lines import prediction_of
@@ -31,7 +30,7 @@ from workshop.settings.env_file import sourced
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "whose models and data the cache must have, as for `prefetch` (default: MODEL_NAME and DATASET)"
     parser.add_argument("names", nargs="*", metavar="EXERCISE_OR_MODEL", help=names)
-    parser.add_argument("--space", type=above_0, default=20, metavar="GIB", help="room for runs (default: 20)")
+    parser.add_argument("--space", type=float, default=20, metavar="GIB", help="room for runs (default: 20)")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -142,8 +141,7 @@ def time_limit(environment: Mapping[str, str]) -> Finding:
             if name in longer and (prediction := prediction_of(line, gpu)):
                 planned[name] = max(planned[name], prediction.limit_min)
     names = [f"{name} ({asked_min:.0f} min, planned {planned[name] or '-'})" for name, asked_min in longer.items()]
-    text = f"these wait for ever, the partition allows {limit_min:.0f} min: {', '.join(names)}"
-    text += f"; planned for {gpu.driver_name}"
+    text = f"these wait for ever, the partition allows {limit_min:.0f} min; on {gpu.driver_name}: {', '.join(names)}"
     fix = f"export SBATCH_TIMELIMIT={limit_min:.0f} in cluster.env for the launchers, another partition for the lines"
     return Finding("warning", text, fix)
 

@@ -69,8 +69,11 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
         nothing = f"no table of {arguments.exercise} is about the runs in {' or '.join(map(str, logs))}:"
         raise none_about(wanted, runs, logs, nothing, command)
     if arguments.format == "csv":
-        cells = [(table.table.number, *place, cell) for table in filled for place, cell in table.cells.items()]
-        rows = [(*key, cell.value, cell.figure.unit, cell.text) for *key, cell in cells]
+        rows = [
+            (table.table.number, " / ".join(labels), column, cell.value, cell.figure.unit, cell.text)
+            for table in filled
+            for (*labels, column), cell in table.cells.items()
+        ]
         print_csv([("table", "row", "column", "value", "unit", "text"), *rows])  # unrounded; text: why there is none
         return
     if arguments.tiny:

@@ -1,4 +1,4 @@
-"""Options that several commands have: which runs to read, and limits that are numbers."""
+"""Options that several commands have: which runs to read."""
 
 import argparse
 import csv
@@ -12,17 +12,6 @@ from tools.logs.run import Run
 from tools.logs.runs import default_logs, find_runs, read_run
 from tools.tables.markdown import spreadsheet_text
 from workshop.record.exercises import REPO, find_exercise
-
-
-def above_0(text: str) -> float:
-    """The option as a number above 0, for argparse; `float` alone would take nan, inf and negative numbers."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
 
 
 def several(option: str, text: str, known: Collection[str]) -> list[str]:

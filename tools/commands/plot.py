@@ -119,7 +119,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
         known = "no such table" if table is None else f"the columns {', '.join(columns)}"
         raise InputError(f"--table {number} --column {unknown[0]!r}: {exercise} has {known}")
     filled = fill(table, runs).cells
-    cells = {column: [filled.get((table.label(row), column)) for row in table.rows] for column in drawn}
+    cells = {column: [filled.get((*row[: table.label_columns], column)) for row in table.rows] for column in drawn}
     if not any(cell and cell.value is not None for of_column in cells.values() for cell in of_column):
         hint = "" if arguments.tiny else "; of tiny runs: --tiny"
         raise InputError(f"Table {number}: not one figure in the column {drawn[0]!r}{hint}")

@@ -71,7 +71,8 @@ def profile(run: Run) -> dict[str, str]:
     first, count, wall_ms = int(said[1]), int(said[2]) - int(said[1]) + 1, float(said[3])
     log, warmup = run.steps, summary(run).get("warmup_steps", 0)
     # The profiler did not slow them down, nor the warm-up.
-    usual_s = [] if log is None else log.step_time_s[(log.step > warmup) & (log.step < first)].tolist()
+    times = zip(log.step, log.step_time_s, strict=True) if log else ()
+    usual_s = [time_s for step, time_s in times if warmup < step < first]
     parts = shares([(name, (start, end)) for name, start, end in kernels], 1000 * wall_ms).values()
     times_us: Counter[str] = Counter()
     for name, start, end in kernels:

@@ -151,11 +151,11 @@ def rates_table(scored: list[Run]) -> str:
 
 
 def draw(shown: list[Recipe], output: Path) -> None:
-    """Exact match over seconds of training, a line per recipe: the mean of its seeds' scorings."""
+    """Exact match over seconds of training, a line per recipe: the mean of its seeds' first scorings, second ..."""
     with plots.drawing(output, 1, 1, 4.5) as (figure, axes):
         for number, recipe in enumerate(shown):
-            steps = sorted(set.intersection(*(set(curve) for _, curve in recipe.curves)))
-            means = [fmean(curve[step] for _, curve in recipe.curves) for step in steps]
+            tenths = zip(*(sorted(curve.items()) for _, curve in recipe.curves), strict=False)
+            steps, means = zip(*(map(fmean, zip(*seeds, strict=True)) for seeds in tenths), strict=True)
             look = {"marker": ".", "color": f"C{number}", "linestyle": _LINES[number % len(_LINES)]}
             axes.plot([step * recipe.step_s for step in steps], means, label=recipe.name, **look)
         axes.set_xscale("log")

@@ -7,6 +7,7 @@ between layers: rows x length x hidden size, of a micro-batch.
 """
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from tools.errors import UnavailableError
@@ -19,6 +20,7 @@ _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _FP32, _INT64 = 4, 8
 
 
+@cache
 def counted_traffic(run: Run) -> dict[str, float]:
     """The calls and MiB of the rank with the most in the counted step; {} where nothing was counted.
 
@@ -44,13 +46,14 @@ def counted_traffic(run: Run) -> dict[str, float]:
     return most | {"sent_mib": max(sent.values(), default=0) / 2**20, "between_nodes_mib": between / 2**20}
 
 
-def predicted_traffic(run: Run) -> dict[str, float]:
-    """The MiB that a rank sends by the formulas; {} where something is not recorded."""
+@cache
+def predicted_sent_mib(run: Run) -> float | None:
+    """What a rank sends by the formulas (MiB); None where something is not recorded."""
     record, sharding, accumulation = run.record, run.record.sharding, run.settings.get("grad_acc")
     if sharding.method in _FORMULAS:
-        return {"sent_mib": sent_bytes(record) / 2**20}
+        return sent_bytes(record) / 2**20
     if not all([record.model.parameters, record.precision in _BYTES, sharding.method, accumulation, run.world_size]):
-        return {}
+        return None
     messages = messages_of(vars(sharding), run.world_size, accumulation)
     weights = sum(messages) * record.model.parameters * _BYTES[record.precision]
     products = 0.0
@@ -58,7 +61,7 @@ def predicted_traffic(run: Run) -> dict[str, float]:
         sizes = [tuple(map(int, size.split("x"))) for size in sharding.matrices or ()]
         shards = run.world_size // (sharding.replicas or 1)
         products = sum(muon_numbers(*size) for size in sizes) * _BYTES["bf16"] * (shards - 1) / shards
-    return {"sent_mib": (weights + products) / 2**20}
+    return (weights + products) / 2**20
 
 
 def muon_numbers(rows: int, columns: int) -> int:

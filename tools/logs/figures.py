@@ -11,7 +11,7 @@ from statistics import median, stdev
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
-from tools.logs import sources
+from tools.logs import communication, sources
 from tools.logs.run import Run
 
 A_WORD, YES_OR_NO = "a word", "yes or no"  # in place of decimals
@@ -141,9 +141,9 @@ _FIGURES = [
         "shared pages count once per process (cpu_memory*.txt, psrecord)"),
     Figure("mean_cpu_mib", lambda run: sources.cpu_memory(run).get("mean_mib"), "Mean CPU Memory, RSS (MiB)",
         unit="MiB", missing="no CPU log", definition="mean of the processes' summed RSS (cpu_memory*.txt)"),
-    Figure("peak_cpu_pss_mib", lambda run: sources.cpu_pss(run).get("peak_mib"), "Peak CPU Memory, PSS (MiB)",
-        unit="MiB", missing="no PSS log", definition="peak proportional set size on the node with the most; shared "
-        "pages count once (cpu_pss*.txt)"),
+    Figure("peak_cpu_pss_mib", lambda run: sources.cpu_memory(run, "cpu_pss").get("peak_mib"),
+        "Peak CPU Memory, PSS (MiB)", unit="MiB", missing="no PSS log", definition="peak proportional set size on the "
+        "node with the most; shared pages count once (cpu_pss*.txt)"),
     Figure("train_runtime_s", lambda run: sources.summary(run).get("train_runtime_s"), "Train Runtime (s)", unit="s",
         decimals=1, missing="no train_runtime", definition="the Trainer's train_runtime, with evaluation and saving "
         "between the epochs (summary.json, train_runtime_s; train.out, train_runtime)"),
@@ -231,23 +231,23 @@ _FIGURES = [
     Figure("examples_per_step", lambda run: sources.summary(run).get("examples_per_step"), "Examples per step",
         missing="no step times", definition="training examples in an optimizer step, mean; a packed row holds several "
         "(summary.json, train/samples_per_second / train/steps_per_second)"),
-    *(Figure(kind.replace("-", "_") + "s", lambda run, kind=kind: sources.counted_traffic(run).get(kind),
+    *(Figure(kind.replace("-", "_") + "s", lambda run, kind=kind: communication.counted_traffic(run).get(kind),
         kind.capitalize(), missing="not counted", definition=f"{kind} calls of a rank in one optimizer step, small "
         "ones too, but none in a group of one rank (collectives.csv)")
         for kind in ("all-reduce", "all-gather", "reduce-scatter")),
-    Figure("sends", lambda run: sources.counted_traffic(run).get("send"), "Sends", missing="not counted",
+    Figure("sends", lambda run: communication.counted_traffic(run).get("send"), "Sends", missing="not counted",
         definition="sends to one other rank in one optimizer step, of the rank with the most (collectives.csv)"),
-    Figure("other_collectives", lambda run: sources.counted_traffic(run).get("other"), "Other collectives",
+    Figure("other_collectives", lambda run: communication.counted_traffic(run).get("other"), "Other collectives",
         missing="not counted", definition="all other collective calls of a rank in one optimizer step"),
-    Figure("sent_mib", lambda run: sources.counted_traffic(run).get("sent_mib"), "Sent per rank (MiB)", unit="MiB",
-        decimals=2, missing="not counted", definition="MiB that a rank sends in the step: message x (n-1)/n per call, "
-        "twice that for an all-reduce, in a ring of n ranks (collectives.csv)"),
-    Figure("sent_between_nodes_mib", lambda run: sources.counted_traffic(run).get("between_nodes_mib"),
+    Figure("sent_mib", lambda run: communication.counted_traffic(run).get("sent_mib"), "Sent per rank (MiB)",
+        unit="MiB", decimals=2, missing="not counted", definition="MiB that a rank sends in the step: message x "
+        "(n-1)/n per call, twice that for an all-reduce, in a ring of n ranks (collectives.csv)"),
+    Figure("sent_between_nodes_mib", lambda run: communication.counted_traffic(run).get("between_nodes_mib"),
         "Between two nodes (MiB)", unit="MiB", decimals=2, missing="not counted", definition="MiB that one node sends "
         "to the next in the step; for a run on one node, each half of its ranks counts as a node (collectives.csv)"),
-    Figure("predicted_sent_mib", lambda run: sources.predicted_traffic(run).get("sent_mib"), "Predicted (MiB)",
-        unit="MiB", decimals=2, missing="no parameters", definition="MiB that a rank should send by the ZeRO paper's "
-        "formulas, or further/dimensions/'s (tools/logs/communication.py), from the sizes in run.json"),
+    Figure("predicted_sent_mib", communication.predicted_sent_mib, "Predicted (MiB)", unit="MiB", decimals=2,
+        missing="no parameters", definition="MiB that a rank should send by the ZeRO paper's formulas, or "
+        "further/dimensions/'s (tools/logs/communication.py), from the sizes in run.json"),
     Figure("predicted_bubble_percent", lambda run: _over(run.record.sharding.bubble, 0.01), "Predicted bubble (%)",
         unit="%", decimals=1, missing="no pipeline", definition="share of a step in which a rank of a pipeline waits, "
         "by its schedule's formula, if all stages take equally long (run.json, sharding.bubble)"),
@@ -272,15 +272,14 @@ _FIGURES = [
         "sharding.own_modules, observed in the run)"),
     Figure("hf_trainer", lambda run: run.hf_trainer, "Works with HF Trainer", decimals=YES_OR_NO, definition="a run of "
         "the method used transformers' Trainer or a subclass (run.json, trainer_classes, observed in the run)"),
-    Figure("fault_state", lambda run: sources.state_before_fault(run), "State recorded", decimals=A_WORD,
-        definition="end state of the attempt before the last one; for a run with one attempt, its end state (run.json, "
-        "attempts)"),
+    Figure("fault_state", sources.state_before_fault, "State recorded", decimals=A_WORD, definition="end state of the "
+        "attempt before the last one; for a run with one attempt, its end state (run.json, attempts)"),
     Figure("steps_lost", lambda run: sources.attempts_sum(run, "steps_lost"), "Steps lost", definition="steps that "
         "were repeated after the checkpoint, in all attempts (run.json, attempts)"),
     Figure("seconds_lost", lambda run: sources.attempts_sum(run, "seconds_lost"), "Seconds lost", unit="s", decimals=1,
         definition="from the last step of an attempt to the first new step, in all attempts (run.json, attempts)"),
-    Figure("resumed_step", lambda run: sources.resumed_step(run), "Resumed from step", definition="step of the "
-        "checkpoint that the last attempt began with (run.json, attempts)"),
+    Figure("resumed_step", sources.resumed_step, "Resumed from step", definition="step of the checkpoint that the last "
+        "attempt began with (run.json, attempts)"),
     Figure("checkpoint_time_s", lambda run: sources.summary(run).get("checkpoint_time_s"), "Checkpoint time (s)",
         also="Stall per save (s)", unit="s", decimals=2, missing="no checkpoint", definition="time that the training "
         "waits for a checkpoint, mean over the last attempt (summary.json, checkpoint_time_s)"),

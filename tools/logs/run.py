@@ -12,12 +12,12 @@ import math
 import os
 import pwd
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache, cached_property
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tools.errors import LogError
 from workshop.record import csv_log
@@ -25,9 +25,6 @@ from workshop.record.causes import cause
 from workshop.record.errors import read_plain
 from workshop.record.schema import STATES, RunRecord
 from workshop.settings.settings import is_tiny, recorded_types
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SETTINGS = recorded_types()
 SHOWN_STATES = (*STATES, "lost", "unreadable")
@@ -67,6 +64,7 @@ class Run:
     adapters = property(lambda run: run.settings.get("method"))  # of further/lora/: full, lora or qlora
     repeat = property(lambda run: run.settings.get("repeat") or 1)
     profiled = property(lambda run: bool(run.settings.get("profile")))
+    transformers = property(lambda run: run.record.versions.get("transformers"))
     timed = property(lambda run: bool(run.settings.get("timers")))
     several_gpus = property(lambda run: (run.world_size or 0) > 1)
     hf_trainer = property(lambda run: "transformers.trainer.Trainer" in run.record.trainer_classes or None)
@@ -243,11 +241,11 @@ def _product(*factors: int | None) -> int | None:
 class StepLog:
     """Columns of steps.csv, an entry per optimizer step (`Step` in workshop/record/schema.py)."""
 
-    step: np.ndarray
-    step_time_s: np.ndarray
-    tokens: np.ndarray
-    loss: np.ndarray
-    samples: np.ndarray | None = None  # None in logs of version 1
+    step: list[float]
+    step_time_s: list[float]
+    tokens: list[float]
+    loss: list[float]
+    samples: list[float] | None = None  # None in logs of version 1
 
 
 def read_steps(path: Path | str) -> StepLog | None:
@@ -256,18 +254,11 @@ def read_steps(path: Path | str) -> StepLog | None:
     Raises:
         LogError: the header or a line is not as in the contract.
     """
-    import numpy as np
-
-    rows = csv_log.step_rows(path)
-    if not rows:
+    if not (rows := csv_log.step_rows(path)):
         return None
-
-    def column(name: str) -> np.ndarray:
-        finite = name != "loss"
-        return np.array([csv_log.number(path, line, row[name], name, finite) for line, row in rows])
-
-    names = ["step", "step_time_s", "tokens", "loss"]
-    return StepLog(*map(column, names), samples=column("samples") if "samples" in rows[0][1] else None)
+    names = [one.name for one in fields(StepLog) if one.name in rows[0][1]]
+    columns = ([csv_log.number(path, line, row[name], name, name != "loss") for line, row in rows] for name in names)
+    return StepLog(*columns)
 
 
 def read_object(path: Path | str) -> dict[str, Any]:

@@ -3,8 +3,7 @@
 import os
 import re
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from workshop.record.schema import REQUIRED, STATES, MistypedError, RunRecord, t
 
 REFERENCE = REPO / "logs" / "reference"  # a folder per machine
 _SEARCH_DEPTH = 3  # machine, experiment, run
+_FEW = 200  # runs that are read within a second
 _NAME = re.compile(r"\w[\w.+-]*")
 T = TypeVar("T")
 
@@ -103,14 +103,10 @@ def default_logs() -> Path:
     return logs.relative_to(Path.cwd()) if logs.is_relative_to(Path.cwd()) else logs
 
 
-def progress(items: Sequence[T], what: str) -> Iterator[T]:
+def progress(items: Sequence[T], what: str) -> Iterable[T]:
     """The items, after a second with a bar; in a log file it writes a line every half minute at most."""
-    begin_s = time.monotonic()
-    for done, item in enumerate(items):
-        if time.monotonic() - begin_s > 1:
-            from tqdm import tqdm  # the import alone takes a tenth of a second
+    if len(items) < _FEW:
+        return items
+    from tqdm import tqdm  # the import alone takes a tenth of a second
 
-            every_s = 0.2 if sys.stderr.isatty() else 30
-            yield from tqdm(items[done:], what, len(items), initial=done, unit="run", mininterval=every_s)
-            return
-        yield item
+    return tqdm(items, what, unit="run", delay=1, mininterval=0.2 if sys.stderr.isatty() else 30)

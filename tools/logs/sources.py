@@ -14,7 +14,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tools.errors import LogError, UnavailableError
-from tools.logs import communication, mfu
+from tools.logs import mfu
 from tools.logs.memory_logs import extremes, read_logs, seconds
 from tools.logs.run import Run
 from workshop.record import nccl_log
@@ -81,10 +81,6 @@ def utilisation(run: Run) -> Mapping[str, Any]:
     return mfu.utilisation(run, summary(run))
 
 
-counted_traffic = cache(communication.counted_traffic)
-predicted_traffic = cache(communication.predicted_traffic)
-
-
 @cache
 def evaluations(run: Run) -> Mapping[str, Any]:
     """Losses after whole epochs; the evaluation at the end of MAX_STEPS is after a part of one."""
@@ -103,12 +99,13 @@ def steps(run: Run) -> Mapping[str, Any]:
         return {}
     warmup = summary(run).get("warmup_steps", 0)
     first, later = log.step_time_s[:warmup], log.step_time_s[warmup:]
+    last = log.loss[-max(1, len(log.loss) // 10) :]
     return {
-        "steps": float(log.step.max()),
-        "compilation_s": float(first.sum() - len(first) * median(later)) if later.size else None,
-        "positions": float(log.tokens.sum()),
-        "second_loss": float(log.loss[1]) if log.loss.size > 1 else None,
-        "last_loss": float(log.loss[-max(1, log.loss.size // 10) :].mean()),
+        "steps": max(log.step),
+        "compilation_s": sum(first) - len(first) * median(later) if later else None,
+        "positions": sum(log.tokens),
+        "second_loss": log.loss[1] if len(log.loss) > 1 else None,
+        "last_loss": sum(last) / len(last),
     }
 
 
@@ -183,13 +180,8 @@ def energy(run: Run) -> Mapping[str, Any]:
 
 
 @cache
-def cpu_memory(run: Run) -> Mapping[str, Any]:
-    return extremes([log.mib for log in read_logs(run, "cpu_memory").values()], "empty CPU log")
-
-
-@cache
-def cpu_pss(run: Run) -> Mapping[str, Any]:
-    return extremes([log.mib for log in read_logs(run, "cpu_pss").values()], "empty CPU log")
+def cpu_memory(run: Run, kind: str = "cpu_memory") -> Mapping[str, Any]:
+    return extremes([log.mib for log in read_logs(run, kind).values()], "empty CPU log")
 
 
 @cache

@@ -8,7 +8,7 @@ import json
 import statistics
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,10 @@ def summary(cases: Sequence[Case]) -> str:
         "family": lambda case: model_file(case.workload.shape["model_name"]).get("model_type", "simple-gpt"),
         "limited by": lambda case: case.predicted.parts.decided_by,
     }
-    groups = {f"{kind}: {name}": own for kind, of in kinds.items() for name, own in sorted(_grouped(cases, of).items())}
+    groups: dict[str, list[Case]] = defaultdict(list)
+    for kind, of in kinds.items():
+        for case in sorted(cases, key=of):
+            groups[f"{kind}: {of(case)}"].append(case)
     groups["**all**"] = list(cases)
     rows = []
     for name, own in groups.items():
@@ -68,13 +71,6 @@ def out_of_memory(cases: Sequence[Case]) -> str:
     )
 
 
-def _grouped(cases: Sequence[Case], of: Callable[[Case], str]) -> dict[str, list[Case]]:
-    found: dict[str, list[Case]] = defaultdict(list)
-    for case in cases:
-        found[of(case)].append(case)
-    return found
-
-
 def _gpu(case: Case) -> str:
     """Emulated nodes are processes of one machine."""
     kind = case.gpu.driver_name.split()[1]
@@ -82,9 +78,6 @@ def _gpu(case: Case) -> str:
 
 
 # ---- kept before their lines ran: `plan --list FILE --format json` ----
-
-# Settings that all such lines share.
-_USUAL = ("EVAL_SIZE", "GENERATE_SIZE", "MAX_STEPS", "MODEL_INIT", "SAVE", "TRAIN_SIZE")
 
 
 def kept_table(file: Path, runs: Sequence[Run]) -> str:
@@ -101,8 +94,7 @@ def kept_table(file: Path, runs: Sequence[Run]) -> str:
     found = [(line, kept[line], measured_of(newest[line])) for line in kept if line in newest]
     if not found:
         raise InputError(f"{file}: none of its {len(kept)} lines completed on a GPU in these logs")
-    names = [" ".join(word for word in line.split() if word.split("=")[0] not in _USUAL) for line, *_ in found]
-    columns = [[*names, "**mean (worst)**", "inside the interval"]]
+    columns = [[*(line for line, *_ in found), "**mean (worst)**", "inside the interval"]]
     for metric in METRICS:
         pairs = [(ranges[metric], measured.get(metric)) for _, ranges, measured in found]
         errors = [expected.error_percent(value) for expected, value in pairs if value]

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.errors import InputError
-from tools.plan.gpus import named
+from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
 from tools.plan.submitted_lines import launcher_settings
@@ -74,12 +74,15 @@ class Question:
     packed: bool = False  # simulate the top rung and weights in bf16, too, which takes longer
     asked: str = ""  # the model's name on the hub, if it was asked by that
 
-    hardware = property(lambda self: named(self.gpu, self.node_gib))
     # bf16 where the GPU has it: it needs no loss scale.
     precision = property(lambda self: "bf16" if "bf16" in self.hardware.peaks else "fp16")
     # The whole work, which is the same for all candidates, and its optimizer steps.
     work_tokens = property(lambda self: self.tokens or ROWS_PER_GPU * self.gpus * self.length)
     steps = property(lambda self: self.split(self.batch)[1])
+
+    @cached_property
+    def hardware(self) -> Gpu:
+        return named(self.gpu, self.node_gib)
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -180,26 +183,22 @@ def candidates(question: Question, recipes: Sequence[str] = ("",)) -> Iterator[C
         every.append(next(size for size in range(every[-1] // 2, 0, -1) if question.batch % size == 0))
     if question.length > MEASURED_LENGTH:
         every = [size for size in every if size <= max(1, _MOST_TOKENS // question.length)]
+    # Compiled blocks take seconds each: not with checkpointing, nor with each micro-batch.
+    rungs = question.nodes == 1 and question.length <= MEASURED_LENGTH
     for launcher, name in _configurations(question):
         accepted, refused = [], None
-        for way in product(every, (False, True), recipes):
-            rows, checkpointing, recipe = way
-            if recipe and name not in _RECIPES[recipe][0]:
-                continue
-            if recipe in RUNGS and (checkpointing or rows not in every[::2] or not _takes_rung(question, name)):
+        own = [one for one in recipes if not one or name in _RECIPES[one][0]]
+        for rows, checkpointing, recipe in product(every, (False, True), own):
+            top = rungs and rows in every[::2] and (question.gpus > 1 or not name) and not checkpointing
+            if recipe in RUNGS and not top:
                 continue
             try:
-                accepted.append(_candidate(question, launcher, name, *way))
+                accepted.append(_candidate(question, launcher, name, rows, checkpointing, recipe))
             except InputError as error:  # a file of one's own may have one micro-batch; adapters need bf16
                 refused = error
         if refused and not accepted and name == question.config_file != "":
             raise refused
         yield from accepted
-
-
-def _takes_rung(question: Question, name: str) -> bool:
-    """On one node; compiled blocks are not simulated with checkpointing or long rows, and take seconds each."""
-    return question.nodes == 1 and question.length <= MEASURED_LENGTH and (question.gpus > 1 or not name)
 
 
 def _configurations(question: Question) -> Iterator[tuple[str, str]]:
@@ -224,30 +223,21 @@ def layouts(question: Question) -> Iterator[Candidate]:
     keys, layers = (model.get(f"num_{name}", 0) for name in ("key_value_heads", "hidden_layers"))
     if length <= MEASURED_LENGTH or not keys or question.precision != "bf16":
         return
-    for dp, tp, cp, pp in splits(question.gpus):
-        if length % (2 * cp * tp) == 0 and pp <= layers:
-            rows = question.batch * question.gpus // dp
-            sizes = (length, rows, model["hidden_size"], keys * head_size(model))
-            tied = model.get("tie_word_embeddings", False)
-            layout = Layout(dp, tp, cp, pp, *sizes, False, tied)
-            if not why_not(layout.dimension, model, length, layout.sizes[layout.dimension]):
-                for checkpointing in (False, True):
-                    yield _with_layout(question, replace(layout, checkpointing=checkpointing))
-
-
-def _with_layout(question: Question, layout: Layout) -> Candidate:
     settings = question.settings(question.steps * question.gpus * question.batch)
     about = {"pretrained": "model_init" not in settings, "max_steps": question.steps}
     about["fabric_gb_per_s"] = question.fabric_gb_per_s
-    workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
-    dimension = layout.dimension
-    settings |= {"batch_size": 1, "grad_acc": layout.micro_batches, f"{dimension}_size": layout.sizes[dimension]}
-    if dimension == "tp":
-        settings["sequence_parallel"] = True
-    if layout.checkpointing:
-        settings["gradient_checkpointing"] = True
-    settings["loss_chunk"] = LOSS_CHUNK
-    return Candidate(layout.name, workload, settings, "further/dimensions/dimensions.slurm", f"{dimension}.py")
+    sizes, tied = (model["hidden_size"], keys * head_size(model)), model.get("tie_word_embeddings", False)
+    for (dp, tp, cp, pp), checkpointing in product(splits(question.gpus), (False, True)):
+        layout = Layout(dp, tp, cp, pp, length, question.batch * question.gpus // dp, *sizes, checkpointing, tied)
+        name, ranks = layout.dimension, layout.sizes[layout.dimension]
+        if length % (2 * cp * tp) or pp > layers or why_not(name, model, length, ranks):
+            continue
+        workload = of_layout({"model_name": question.model}, layout, question.nodes, **about)
+        own = {"batch_size": 1, "grad_acc": layout.micro_batches, f"{name}_size": ranks}
+        own |= {"sequence_parallel": True} if name == "tp" else {}
+        own |= {"gradient_checkpointing": True} if checkpointing else {}
+        own["loss_chunk"] = LOSS_CHUNK
+        yield Candidate(layout.name, workload, settings | own, "further/dimensions/dimensions.slurm", f"{name}.py")
 
 
 def _candidate(

@@ -19,7 +19,7 @@ FILE = Path(__file__).with_name("constants.json")
 # What is taken as a measurement's own error: repeats of one configuration differ by about that much.
 NOISE = 0.08
 _FAR = 2.0  # times the noise, from where on a difference counts with its size, not its square
-_STEPS = 25
+_STEPS, _REFINING_STEPS = 25, 3  # from the starts; from the constants of all runs to those without one configuration
 _LONGEST_STEP = 0.5  # in the logarithm
 _DIFFERENCE = 1e-4
 
@@ -79,7 +79,6 @@ def fit(
     measured: Any,
     terms: Mapping[str, Term],
     first: Constants | None = None,
-    steps: int = _STEPS,
     too_low: float = 1,
 ) -> Constants:
     """The constants by name, by damped Gauss-Newton steps on the logarithms.
@@ -90,7 +89,7 @@ def fit(
     Args:
         formula: from constants to an array, one value per measurement.
         measured: the array that it should give.
-        first: where to begin, as near the end as possible; default: the terms' starts.
+        first: where to begin, near the end; default: the terms' starts.
         too_low: how often a value counts that the formula does not reach.
     """
     import numpy as np
@@ -103,7 +102,7 @@ def fit(
     def difference(logarithms: Any) -> Any:
         return np.log(formula(dict(zip(names, np.exp(logarithms), strict=True))) / measured) / NOISE
 
-    for _ in range(steps):
+    for _ in range(_REFINING_STEPS if first else _STEPS):
         here = difference(now)
         weight = np.minimum(1, _FAR / np.maximum(np.abs(here), 1e-9)) * np.where(here < 0, too_low, 1)
         slopes = np.stack([(difference(now + one) - here) / _DIFFERENCE for one in np.eye(len(names)) * _DIFFERENCE], 1)

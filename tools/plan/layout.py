@@ -83,7 +83,7 @@ class Layout:
         found = {"block_parameters": step["block_parameters"] / self.tp, "blocks": own, "parameters": parameters}
         found |= {"parameter_tensors": step["parameter_tensors"] / self.pp, "operations": operations}
         found["largest_parameter"] = step["largest_parameter"] / self.tp
-        return step | found | {"parts": self._parts(step, own, parameters)}
+        return step | found | {"trained": found, "parts": self._parts(step, own, parameters)}
 
     def _parts(self, step: dict[str, Any], own: int, parameters: float) -> list[dict[str, float]]:
         """Memory at each point of a micro-batch; for a pipeline at the peaks of its first and its last stage."""

@@ -15,7 +15,7 @@ from tools.plan import constants, memory, timing
 from tools.plan.constants import FORMULAS, Constants, CudaContext, Fitted, Ratios
 from tools.plan.gpus import GPUS, Gpu
 from tools.plan.predict import Prediction, predict_from
-from tools.plan.simulate import Shape, SimulatedStep, step_of, steps
+from tools.plan.simulate import Shape, step_of, steps
 from tools.plan.workload import Workload
 from tools.plan.workload_of import of_run
 
@@ -23,7 +23,6 @@ MEMORY = ("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib")
 # With the titles of their columns.
 METRICS = dict(zip(MEMORY, ("allocated", "reserved", "nvidia-smi"), strict=True))
 METRICS |= {"cpu_mib": "CPU memory", "step_time_s": "step", "total_runtime_s": "whole job"}
-_REFINING_STEPS = 3  # from the constants of all runs to those without one configuration
 # How often a run counts in the fit that needed more than its formula says: out of memory costs more than a margin.
 _TOO_LOW = {"reserved_mib": 6}
 # CUDA's own on an H100 or H200 without NCCL: 751 or 753 MiB in 62 configurations, no less in any.
@@ -40,15 +39,9 @@ class Case:
     workload: Workload
     gpu: Gpu
     each: list[dict[str, float]]  # of the completed runs; the whole job only of those as long as the first one
-    predicted: Prediction | None = None  # None before the prediction
-    fitted: Fitted | None = None  # that it was predicted with
+    predicted: Prediction
 
     ran_out = property(lambda self: not self.measured)
-
-    @cached_property
-    def step(self) -> SimulatedStep:
-        """The simulated micro-batch."""
-        return step_of(self.workload.shape)
 
     @cached_property
     def measured(self) -> dict[str, float]:
@@ -63,19 +56,16 @@ class Case:
         return self.predicted.ranges[metric].error_percent(self.measured[metric])
 
     def with_prediction(self, fitted: Fitted) -> Self:
-        return replace(self, predicted=predict_from(self.step, self.workload, self.gpu, fitted), fitted=fitted)
+        step = step_of(self.workload.shape)
+        return replace(self, predicted=predict_from(step, self.workload, self.gpu, fitted))
 
-    @cached_property
-    def work(self) -> dict[str, dict[str, float]]:
-        """The work of each formula that a measurement can be compared with."""
-        found = {
-            "reserved_mib": memory.reserved_work(self.workload, self.step),
-            "cpu_mib": memory.cpu_work(self.workload, self.step),
-            "step_time_s": timing.work_of(self.workload, self.step, self.gpu),
-        }
-        if step_s := self.measured.get("step_time_s"):
-            found["other_s"] = timing.other_work(self.workload, self.step, step_s)
-        return found
+    def work(self, formula: str) -> dict[str, float]:
+        """What the formula's constants are multiplied with; an evaluation's time is a part of the measured step's."""
+        found = self.predicted.work[formula]
+        if formula != "other_s":
+            return found
+        slower = self.measured["step_time_s"] / self.predicted.ranges["step_time_s"].expected
+        return found | {"evaluated": found["evaluated"] * slower}
 
 
 def target(formula: str, figures: dict[str, float], workload: Workload) -> float | None:
@@ -92,19 +82,22 @@ def cases(runs: Sequence[Run]) -> list[Case]:
 
     Constants are fitted to the other configurations; those of constants.json where there are too few others.
     """
-    points = _configurations(runs)
-    found = steps([point.workload.shape for point in points])
-    points = [point for point, step in zip(points, found, strict=True) if "error" not in step]
+    groups = _configurations(runs)
+    found = zip(groups, steps([workload.shape for _, workload, *_ in groups]), strict=True)
+    usual = constants.load()
+    points = [Case(*own, predict_from(step, *own[1:3], usual)) for own, step in found if "error" not in step]
     if len(points) < _LEAST_POINTS:
-        return [point.with_prediction(constants.load()) for point in points]
+        return points
     every = {formula: _fitted(points, formula) for formula in FORMULAS}
     nothing: dict[str, Ratios] = {formula: {} for formula in FORMULAS}
-    rough = []
+    rough, fits = [], []
     for point in points:
         others = _others(points, point)
         own = {formula: _fitted(others, formula, every[formula]) for formula in FORMULAS}
-        rough.append(point.with_prediction(Fitted(_cuda_context(others), own, nothing)))
-    return [one.with_prediction(replace(one.fitted, ratios=_ratios(_others(rough, one)))) for one in rough]
+        fits.append(Fitted(_cuda_context(others), own, nothing))
+        rough.append(point.with_prediction(fits[-1]))
+    ratios = [_ratios(_others(rough, one)) for one in rough]
+    return [one.with_prediction(replace(own, ratios=its)) for one, own, its in zip(rough, fits, ratios, strict=True)]
 
 
 def fit(runs: Sequence[Run]) -> Fitted:
@@ -117,11 +110,11 @@ def fit(runs: Sequence[Run]) -> Fitted:
 
 def shapes(runs: Sequence[Run]) -> list[Shape]:
     """The shapes to simulate for these runs."""
-    return [case.workload.shape for case in _configurations(runs)]
+    return [workload.shape for _, workload, *_ in _configurations(runs)]
 
 
-def _configurations(runs: Sequence[Run]) -> list[Case]:
-    """Comparable runs by exercise, workload and type of GPU, whose lengths may differ; without predictions."""
+def _configurations(runs: Sequence[Run]) -> list[tuple[list[Run], Workload, Gpu, list[dict[str, float]]]]:
+    """Comparable runs by exercise, workload and type of GPU, whose lengths may differ: of each what a Case has."""
     groups: dict[tuple[str, str, Gpu], list[tuple[Workload, Run]]] = defaultdict(list)
     for run in runs:
         record = run.record
@@ -144,7 +137,7 @@ def _configurations(runs: Sequence[Run]) -> list[Case]:
                 each.append(measured_of(run))
                 if workload != first:
                     each[-1].pop("total_runtime_s", None)
-        found.append(Case([run for _, run in group], first, gpu, each))
+        found.append(([run for _, run in group], first, gpu, each))
     return found
 
 
@@ -165,7 +158,7 @@ def measured_of(run: Run) -> dict[str, float]:
         found["nvidia_smi_mib"] = value_of(run, "peak_gpu_mib")
     warmup = summary.get("warmup_steps") or 0
     steps = None if run.timed or run.profiled else run.steps
-    if steps and steps.step.size > warmup:
+    if steps and len(steps.step) > warmup:
         found["step_time_s"] = statistics.median(steps.step_time_s[warmup:])
         found["total_runtime_s"] = value_of(run, "total_runtime_s")
     return {name: float(value) for name, value in found.items() if value}
@@ -178,7 +171,7 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     import numpy as np
 
     found = [(point, target(formula, point.measured, point.workload)) for point in points]
-    found = [(point.work[formula], value) for point, value in found if value is not None]
+    found = [(point.work(formula), value) for point, value in found if value is not None]
     if len(found) < _LEAST_POINTS:
         return constants.load().constants[formula]
     work, targets = zip(*found, strict=True)
@@ -188,9 +181,7 @@ def _fitted(points: Sequence[Case], formula: str, first: Constants | None = None
     def value(found: Constants) -> Any:
         return timing.step_time(arrays, found).total if formula == "step_time_s" else constants.total(arrays, found)
 
-    steps = {} if first is None else {"first": first, "steps": _REFINING_STEPS}
-    weight = _TOO_LOW.get(formula, 1)
-    return constants.fit(value, np.array(targets), FORMULAS[formula], too_low=weight, **steps)
+    return constants.fit(value, np.array(targets), FORMULAS[formula], first, _TOO_LOW.get(formula, 1))
 
 
 def _others(points: Sequence[Case], point: Case) -> list[Case]:

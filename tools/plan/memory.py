@@ -19,8 +19,23 @@ WORKSPACE_BYTES = 65 << 20
 MIB = 2**20
 # DeepSpeed's defaults where the configuration does not say: deepspeed/runtime/zero/config.py, DeepSpeedZeroConfig.
 REDUCE_BUCKET, MAX_LIVE_PARAMETERS = 500_000_000, 1_000_000_000
+# Processes that compile for a rank: torch/_inductor/config.py, decide_compile_threads: a node's cores, at most 32. The
+# reference runs' hosts had 16 cores for each GPU.
+_MOST_COMPILERS, _CORES_PER_GPU = 32, 16
 
 Terms = dict[str, float]
+
+
+def counted(
+    workload: Workload, step: dict[str, Any], whole: dict[str, Any]
+) -> tuple[Terms, dict[str, dict[str, float]], list[float]]:
+    """The terms of allocated memory, the work by formula, and `before_training`; all MiB.
+
+    Args: step: of the fullest rank; whole: of the model.
+    """
+    terms = {name: size / MIB for name, size in peak_allocated(step, workload.strategy).items()}
+    work = {"reserved_mib": reserved_work(workload, step, terms), "cpu_mib": cpu_work(workload, whole)}
+    return terms, work, [size / MIB for size in before_training(workload, whole)]
 
 
 def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
@@ -29,15 +44,10 @@ def peak_allocated(step: dict[str, Any], strategy: Strategy) -> Terms:
     return {**fullest, "workspace": WORKSPACE_BYTES}
 
 
-def trained(step: dict[str, Any]) -> dict[str, Any]:
-    """The sizes of the parameters that have gradients and states: of all, or of LoRA's adapters."""
-    return step.get("trained", step)
-
-
 def weight_bytes(step: dict[str, Any], width: int, of_block: bool = False) -> int:
     """The bytes of the weights of the model or of a block: `width` per trained one, frozen ones as they are stored."""
     parameters, stored = ("block_parameters", "block_bytes") if of_block else ("parameters", "bytes")
-    return width * trained(step)[parameters] + step.get("frozen", {}).get(stored, 0)
+    return width * step["trained"][parameters] + step.get("frozen", {}).get(stored, 0)
 
 
 def kept_bytes(step: dict[str, Any], strategy: Strategy) -> float:
@@ -54,7 +64,7 @@ def _frozen(step: dict[str, Any], shards: int = 1) -> Terms:
 
 def _replicated(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """One GPU or DDP: weights, two Adam moments, gradients from the first backward pass on, mostly in fp32."""
-    parameters = trained(step)["parameters"]
+    parameters = step["trained"]["parameters"]
     weights = strategy.weight_bytes * parameters
     fixed: Terms = {"weights": weights, "optimizer": strategy.moment_bytes * parameters, **_frozen(step)}
     if strategy.sharding == "ddp":
@@ -86,7 +96,7 @@ def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     Source: deepspeed/runtime/fp16/fused_optimizer.py, FP16_Optimizer: __init__ (fp32_groups_flat); step converts all
     gradients to fp32 and flattens the list while the converted ones and those in half precision are still there.
     """
-    parameters = trained(step)["parameters"]
+    parameters = step["trained"]["parameters"]
     if not strategy.half:
         return _micro_batches(step, strategy, {"weights": 4 * parameters, "optimizer": 8 * parameters}, 4 * parameters)
     fixed = {"weights": 2 * parameters, "master weights": 4 * parameters, "optimizer": 8 * parameters, **_frozen(step)}
@@ -96,7 +106,7 @@ def _zero0(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 
 def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stages 1 and 2. Source: deepspeed/runtime/zero/stage_1_and_2.py, DeepSpeedZeroOptimizer."""
-    parameters, largest = (trained(step)[name] for name in ("parameters", "largest_parameter"))
+    parameters, largest = (step["trained"][name] for name in ("parameters", "largest_parameter"))
     width, shards, zero = strategy.width, strategy.world_size, strategy.zero
     stage, offload = zero["stage"], strategy.offload.share > 0
     fixed: Terms = {"weights": width * parameters, **_frozen(step)}
@@ -135,7 +145,7 @@ def _zero12(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
 def _zero3(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     """Stage 3. Source: deepspeed/runtime/zero/stage3.py, DeepSpeedZeroOptimizer_Stage3, and
     partitioned_param_coordinator.py, PartitionedParameterCoordinator (what stays gathered for its next use)."""
-    parameters, width, shards, zero = trained(step)["parameters"], strategy.width, strategy.world_size, strategy.zero
+    parameters, width, shards, zero = step["trained"]["parameters"], strategy.width, strategy.world_size, strategy.zero
     fixed: Terms = {"gathered weights": kept_bytes(step, strategy)}
     # _setup_for_real_optimizer: bucket.buffer, there from the start.
     fixed["reduce bucket"] = width * zero.get("reduce_bucket_size", REDUCE_BUCKET)
@@ -160,7 +170,7 @@ def _fsdp(step: dict[str, Any], strategy: Strategy) -> list[Terms]:
     (the root unit stays gathered; the block needed next is gathered early), _fsdp_param_group.py, post_backward
     (without gradient synchronisation, as between the Trainer's micro-batches, whole gradients accumulate).
     """
-    parameters, width, shards = trained(step)["parameters"], strategy.width, strategy.shards
+    parameters, width, shards = step["trained"]["parameters"], strategy.width, strategy.shards
     freed = weight_bytes(step, width, of_block=True) * (step["blocks"] - 1) if strategy.reshards else 0
     fixed: Terms = {"gathered weights": weight_bytes(step, width) - freed}
     if not strategy.config.get("cpu_offload"):
@@ -185,35 +195,41 @@ _MOMENTS |= {"zero3": _zero3, "fsdp1": _fsdp, "fsdp2": _fsdp}
 # ---- beside the allocated tensors ----
 
 
-def reserved_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
+_OF_ZERO, _OF_FSDP = ("new_states", "streams"), ("fsdp_shards", "blocks", "largest")
+# By sharding what is made and freed in every step, by the names of terms.csv.
+_BUFFERS = {"none": (), "ddp": ("ddp",), "zero0": _OF_ZERO, "zero1": ("zero1", *_OF_ZERO)}
+_BUFFERS |= {"zero2": ("zero2", "largest", *_OF_ZERO), "zero3": ("zero3", "blocks", "largest", *_OF_ZERO)}
+_BUFFERS |= {"fsdp1": ("fsdp1", *_OF_FSDP), "fsdp2": _OF_FSDP}
+
+
+def reserved_work(workload: Workload, step: dict[str, Any], terms: Terms) -> dict[str, float]:
     """What PyTorch's allocator reserves: `allocated`, and gaps: `replayed`, or by the names of terms.csv. All MiB.
 
     On one GPU without DeepSpeed and torch.compile the allocations of a step were replayed in their order
     (workshop/simulate/allocator.py). Elsewhere the gaps that nothing fitted into are fitted: they grow with the
-    activations, and with the buffers that a library makes and frees in every step.
+    activations, and with the buffers. Args: terms: of the allocated memory.
     """
-    strategy, sharding = workload.strategy, workload.strategy.sharding
-    terms = {name: size / MIB for name, size in peak_allocated(step, strategy).items()}
-    found, activations = {"allocated": sum(terms.values())}, terms.get("activations", 0)
+    strategy, found, activations = workload.strategy, {"allocated": sum(terms.values())}, terms.get("activations", 0)
     if workload.plain and workload.filled == 1 and "gaps" in step:
         return found | {"replayed": step["gaps"]["added" if strategy.accumulation > 1 else "once"] / MIB}
-    found["activations"] = activations
     if workload.filled < 1:  # fitted to the one configuration that was measured, rung 3; left out in no check
         found["changing"] = activations
-    parameters, zero, fsdp = trained(step)["parameters"] / MIB, sharding.startswith("zero"), sharding.startswith("fsdp")
-    alone = strategy.world_size == 1  # ZeRO-1 gathers no updated weights there
-    if sharding in ("ddp", "zero2", "zero3", "fsdp1") or (sharding == "zero1" and not alone):
-        found[sharding] = strategy.width * parameters / (strategy.shards if sharding in ("zero1", "zero2") else 1)
-    if fsdp:
-        found["fsdp_shards"] = 4 * parameters / strategy.shards
-    if fsdp or sharding == "zero3":
-        found["blocks"] = weight_bytes(step, strategy.width, of_block=True) / MIB
-    if fsdp or sharding in ("zero2", "zero3"):  # ZeRO-2 gathers nothing: its buffers are of what is trained
-        found["largest"] = strategy.width * (trained(step) if sharding == "zero2" else step)["largest_parameter"] / MIB
-    if zero:  # the first step makes the moments; at most all of what was freed before cannot hold them
-        moments = 8 * parameters / strategy.shards * (1 - strategy.offload.share)
-        found |= {"new_states": min(moments, activations), "streams": 1}
-    return found
+    updated, shards, width = step["trained"], strategy.shards, strategy.width
+    parameters = updated["parameters"] / MIB
+    # ZeRO-2 gathers nothing: its buffers are of what is trained.
+    largest = (updated if strategy.sharding == "zero2" else step)["largest_parameter"]
+    states = 8 * parameters / shards * (1 - strategy.offload.share)
+    sizes = dict.fromkeys(("ddp", "zero3", "fsdp1"), width * parameters) | {
+        "zero1": width * parameters / shards if shards > 1 else 0,  # one GPU gathers no updated weights
+        "zero2": width * parameters / shards,
+        "fsdp_shards": 4 * parameters / shards,
+        "blocks": weight_bytes(step, width, of_block=True) / MIB,
+        "largest": width * largest / MIB,
+        # The first step makes the moments; at most all of what was freed before cannot hold them.
+        "new_states": min(states, activations),
+        "streams": 1,
+    }
+    return found | {"activations": activations} | {name: sizes[name] for name in _BUFFERS[strategy.sharding]}
 
 
 def cuda_context(found: CudaContext, workload: Workload) -> tuple[float, float, float]:
@@ -235,7 +251,7 @@ def context_groups(workload: Workload) -> tuple[str, str, str]:
 
 def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     """What takes the CPU memory of a run's fullest node, by the names of terms.csv."""
-    strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, trained(step)["parameters"]
+    strategy, ranks, parameters = workload.strategy, workload.ranks_per_node, step["trained"]["parameters"]
     found: dict[str, float] = {"processes": ranks}
     several = strategy.world_size > 1 or workload.family == "fsdp"  # FSDP opens NCCL's group on one GPU, too
     if several:
@@ -246,7 +262,8 @@ def cpu_work(workload: Workload, step: dict[str, Any]) -> dict[str, float]:
     elif several:
         found["torchrun"] = 1
     if workload.compiles:
-        found |= {"compilers": ranks} | ({"workers": ranks} if workload.data_workers else {})
+        pool = min(_MOST_COMPILERS, _CORES_PER_GPU * ranks)
+        found |= {"compilers": ranks * pool} | ({"workers": ranks} if workload.data_workers else {})
     if share := strategy.offload.share:
         copies = strategy.world_size / strategy.shards
         found[f"{workload.family}_offload"] = parameters / MIB * copies / workload.nodes * share

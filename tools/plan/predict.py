@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from tools.plan import constants, memory, timing
 from tools.plan.constants import Fitted, total
 from tools.plan.gpus import Gpu
-from tools.plan.memory import MIB, Terms
+from tools.plan.memory import Terms
 from tools.plan.simulate import SimulatedStep, step_of
 from tools.plan.timing import StepTime
 from tools.plan.workload import Workload
@@ -58,6 +58,7 @@ class Prediction:
     loading_mib: float  # of a node's CPU memory, all weights before the training
     whole_mib: float  # of a GPU, all weights before they are sharded, cast or quantized
     kinds: dict[str, tuple[str, ...]]  # by formula, whose runs' errors are its interval
+    work: dict[str, dict[str, float]]  # by formula, what its constants are multiplied with
     parameters: int  # of the model
 
     # CPU memory that a node must have, in training or while it loads the weights.
@@ -158,47 +159,43 @@ def predict_from(step: SimulatedStep, workload: Workload, gpu: Gpu, fitted: Fitt
     whole = step
     if workload.layout:
         step = workload.layout.on_rank(whole)
-    terms = {name: size / MIB for name, size in memory.peak_allocated(step, workload.strategy).items()}
-    allocated_mib, reserved = sum(terms.values()), memory.reserved_work(workload, step)
-    context, cpu = memory.cuda_context(fitted.cuda_context, workload), memory.cpu_work(workload, whole)
-    before_mib = [size / MIB for size in memory.before_training(workload, whole)]
-    parts = timing.step_time(timing.work_of(workload, step, gpu), fitted.constants["step_time_s"])
+    terms, work, before_mib = memory.counted(workload, step, whole)
+    work["step_time_s"] = timing.work_of(workload, step, gpu)
+    parts = timing.step_time(work["step_time_s"], fitted.constants["step_time_s"])
     if workload.layout:
         parts = replace(parts, total=parts.total / (1 - workload.layout.bubble))
+    work["other_s"] = timing.other_work(workload, whole, parts.total)
     kinds = {
-        "reserved_mib": ("replayed",) if "replayed" in reserved else ("all", workload.family),
+        "reserved_mib": ("replayed",) if "replayed" in work["reserved_mib"] else ("all", workload.family),
         "step_time_s": (parts.decided_by, f"{parts.decided_by}, {workload.family}"),
-        "cpu_mib": ("all", workload.family),
-        "other_s": ("all", workload.family),
+        **dict.fromkeys(("cpu_mib", "other_s"), ("all", workload.family)),
     }
 
-    def interval(formula: str, expected: float) -> Range:
+    def interval(formula: str) -> Range:
         """The one that covers the runs of each kind; of all runs where every kind has too few."""
         ratios = fitted.ratios[formula]
         found = [ratios[kind] for kind in kinds[formula] if kind in ratios] or [ratios.get("all", (1, 1))]
+        expected = parts.total if formula == "step_time_s" else total(work[formula], fitted.constants[formula])
         ends = min(1, *(least for least, _ in found)), max(1, *(largest for _, largest in found))
         return Range(expected * ends[0], expected, expected * ends[1])
 
-    def computed(formula: str, work: dict[str, float]) -> Range:
-        return interval(formula, total(work, fitted.constants[formula]))
-
+    allocated_mib, context = sum(terms.values()), memory.cuda_context(fitted.cuda_context, workload)
     error = ALLOCATED_ERROR_PERCENT / 100
     allocated = Range(allocated_mib * (1 - error), allocated_mib, allocated_mib * (1 + error))
-    held = computed("reserved_mib", reserved)
+    held = interval("reserved_mib")
     held = Range(max(allocated_mib, held.least), held.expected, max(held.largest, allocated.largest))
     # PyTorch gives its reserve back before it fails, so nvidia-smi shows no more than there is.
     most = max(gpu.memory_mib, allocated_mib + context[0])
     in_all = Range(*map(sum, zip(held, context, strict=True)))
     of_gpu = [Range(*(min(most, value) for value in found)) for found in (allocated, held, in_all)]
-    step_s = interval("step_time_s", parts.total)
-    others = computed("other_s", timing.other_work(workload, whole, parts.total))
-    run_s = Range(*(other + workload.steps * one for other, one in zip(others, step_s, strict=True)))
+    step_s = interval("step_time_s")
+    run_s = Range(*(other + workload.steps * one for other, one in zip(interval("other_s"), step_s, strict=True)))
     ranges = dict(zip(("peak_allocated_mib", "peak_reserved_mib", "nvidia_smi_mib"), of_gpu, strict=True)) | {
-        "cpu_mib": computed("cpu_mib", cpu),
+        "cpu_mib": interval("cpu_mib"),
         "step_time_s": step_s,
         "tokens_per_second": step_s.per(workload.tokens_per_step),
         "samples_per_second": step_s.per(workload.rows_per_step * workload.examples_per_row),
         "total_runtime_s": run_s,
         "gpu_hours": run_s.times(workload.strategy.world_size / 3600),
     }
-    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, whole["parameters"])
+    return Prediction(workload, gpu, terms, context[0], parts, ranges, *before_mib, kinds, work, whole["parameters"])

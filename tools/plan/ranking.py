@@ -41,9 +41,8 @@ def rank(question: Question) -> list[Candidate]:
     ranked = sorted((one for one in every if not one.error), key=lambda one: one.prediction.sort_key[:2])
     if not ranked:
         raise InputError(failed[0].error)
-    options = [[one for one in ranked if one.recipe in kind] for kind in kinds]
-    fitting = [some for some in options if some and some[0].prediction.verdict == "fits"]
-    chosen = (fitting or [some for some in options if some] or [ranked])[0]
+    options = [some for kind in kinds if (some := [one for one in ranked if one.recipe in kind])] or [ranked]
+    chosen = next((some for some in options if some[0].verdict == "fits"), options[0])
     first = chosen[first_choice([one.prediction for one in chosen])]
     return [first, *(one for one in ranked if one is not first), *failed]
 

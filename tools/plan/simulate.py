@@ -114,7 +114,8 @@ def _unpacked(packed: str) -> SimulatedStep:
     if "error" not in step:
         rows = zip(*map(accumulate, step["parts"]), strict=True)
         parts = [{_PEAK: peak, _WITH_GRADIENTS: peak + more, _GRADIENTS: ready} for peak, more, ready in rows]
-        step = step | {"parts": parts}
+        # Sizes of the parameters that have gradients and states: LoRA's adapters, or all.
+        step = {"trained": step, **step, "parts": parts}
     return step
 
 

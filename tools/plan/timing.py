@@ -16,7 +16,7 @@ from typing import Any
 from tools.logs.communication import messages_of
 from tools.plan.constants import FORMULAS, Constants
 from tools.plan.gpus import Gpu
-from tools.plan.memory import kept_bytes, trained, weight_bytes
+from tools.plan.memory import kept_bytes, weight_bytes
 from tools.plan.workload import Strategy, Workload
 from workshop.settings.offload import moved_bytes
 
@@ -60,13 +60,13 @@ def work_of(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, flo
     strategy, bandwidth = workload.strategy, gpu.memory_gb_per_s * 1e9
     found = _computed(workload, step, gpu) | _STATES[strategy.sharding](strategy, step, bandwidth) | {"steps": 1}
     if strategy.moment_bytes < 2 * strategy.weight_bytes:
-        found["eight_bit_updates"] = trained(step)["parameter_tensors"]
+        found["eight_bit_updates"] = step["trained"]["parameter_tensors"]
     if "cpu_adam" in found and strategy.sharding == "zero3" and workload.shape["precision"] == "fp16":
         found["cpu_overflow"] = found["cpu_adam"]
     in_node, between_nodes = traffic(workload, step)
     found |= {"link": in_node / (gpu.link_gb_per_s * 1e9), "fabric": between_nodes / (workload.fabric_gb_per_s * 1e9)}
     if strategy.offload.share:
-        moved, pageable = _moved_bytes(strategy, trained(step)["parameters"] / strategy.shards)
+        moved, pageable = _moved_bytes(strategy, step["trained"]["parameters"] / strategy.shards)
         found |= {"pcie": moved / (gpu.host_gb_per_s * 1e9), "unpinned": pageable / (gpu.host_gb_per_s * 1e9)}
     return found
 
@@ -98,6 +98,8 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
     if shape.get("compile"):
         alone = ("outside",)
         found["compiled_blocks"] = step["blocks"] * accumulation
+    else:
+        found["modules"] = step["parameter_modules"] * accumulation
     kind = "fp32_products" if precision == "fp32" else "half_products"
     found[kind] = found.get(kind, 0) + products_s
     found["other_bytes"] = count("bytes", "other", places=alone) / bandwidth
@@ -107,7 +109,7 @@ def _computed(workload: Workload, step: dict[str, Any], gpu: Gpu) -> dict[str, f
 
 def _adam(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """The update of a rank's shard, on the GPU and on the CPU. Args: bandwidth: of the GPU's memory (bytes/s)."""
-    shard, on_cpu = trained(step)["parameters"] / strategy.shards, strategy.offload.share
+    shard, on_cpu = step["trained"]["parameters"] / strategy.shards, strategy.offload.share
     moved = (_ADAM_BYTES + _ADDED_BYTES * (strategy.accumulation - 1)) * strategy.weight_bytes / 4
     found = {"adam_bytes": moved * shard * (1 - on_cpu) / bandwidth}
     return found | ({"cpu_adam": shard * on_cpu} if on_cpu else {})
@@ -115,11 +117,11 @@ def _adam(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[st
 
 def _trainer(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """One GPU and DDP."""
-    return _adam(strategy, step, bandwidth) | {"updates": trained(step)["parameter_tensors"]}
+    return _adam(strategy, step, bandwidth) | {"updates": step["trained"]["parameter_tensors"]}
 
 
 def _zero012(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
-    tensors, found = trained(step)["parameter_tensors"], _adam(strategy, step, bandwidth)
+    tensors, found = step["trained"]["parameter_tensors"], _adam(strategy, step, bandwidth)
     if strategy.sharding != "zero0":
         found["zero_gradients"] = tensors * (strategy.accumulation if strategy.sharding == "zero2" else 1)
     return found if strategy.offload.share else found | {"deepspeed_updates": tensors / strategy.shards}
@@ -129,13 +131,13 @@ def _zero3(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[s
     found = _adam(strategy, step, bandwidth)
     gathers = 2 - kept_bytes(step, strategy) / weight_bytes(step, strategy.width)
     found["zero3_modules"] = step["parameter_modules"] * strategy.accumulation * gathers
-    return found if strategy.offload.share else found | {"zero3_updates": trained(step)["parameter_tensors"]}
+    return found if strategy.offload.share else found | {"zero3_updates": step["trained"]["parameter_tensors"]}
 
 
 def _fsdp(strategy: Strategy, step: dict[str, Any], bandwidth: float) -> dict[str, float]:
     """_fsdp_collectives.py casts a rank's shard into the message and copies the gathered one out, parameter by
     parameter; _fsdp_param.py adds up whole gradients between micro-batches."""
-    updated, accumulation, width = trained(step), strategy.accumulation, strategy.width
+    updated, accumulation, width = step["trained"], strategy.accumulation, strategy.width
     shard, weights = updated["parameters"] / strategy.shards, weight_bytes(step, width)
     cast = (2 * weights + (4 - width) * updated["parameters"]) / strategy.shards
     gathers = accumulation * (2 if strategy.reshards else 1)
@@ -165,7 +167,7 @@ def traffic(workload: Workload, step: dict[str, Any]) -> tuple[float, float]:
         return 0, 0
     formula = {"zero0": "ddp", "fsdp1": "fsdp2"}.get(strategy.sharding, strategy.sharding)
     width = strategy.weight_bytes if strategy.sharding == "ddp" else strategy.width
-    gradients, weights = width * trained(step)["parameters"], weight_bytes(step, width)
+    gradients, weights = width * step["trained"]["parameters"], weight_bytes(step, width)
     gathered = weights if formula in ("zero3", "fsdp2") else gradients
     if formula == "fsdp2" and strategy.reshards:
         # accelerate keeps what lies outside the blocks until the backward pass.
@@ -198,7 +200,7 @@ def _moved_bytes(strategy: Strategy, shard: float) -> tuple[float, float]:
 
 def other_work(workload: Workload, step: dict[str, Any], step_s: float) -> dict[str, float]:
     """What a job does beside its optimizer steps, by the names of terms.csv. Args: step_s: of an optimizer step."""
-    strategy, billions = workload.strategy, trained(step)["parameters"] / 1e9
+    strategy, billions = workload.strategy, step["trained"]["parameters"] / 1e9
     return {
         "jobs": 1,
         "deepspeed": strategy.sharding.startswith("zero"),

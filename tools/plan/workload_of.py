@@ -58,7 +58,7 @@ def of_run(run: Run) -> Workload:
     found = of_settings(settings, config, world_size, record.nodes or 1)
     if found.shape.pop("short_rows", 0) and (steps := run.steps):
         # How many packed rows were left at an epoch's end is known only from its steps.
-        rows = int(steps.tokens.min()) // found.shape["max_length"]
+        rows = int(min(steps.tokens)) // found.shape["max_length"]
         if 0 < rows < found.shape["batch_size"]:
             found.shape["short_rows"] = rows
     return found

@@ -13,7 +13,7 @@ from tools.logs.runs import read_run
 from tools.submit.submissions import Submission
 
 _RUN_FOLDER = re.compile(r"^run folder: (.+)$", re.MULTILINE)
-_POLL_S = 0.1
+_LIBRARY_LINE = re.compile(r"^\[[\d:, -]+\] \[(?:INFO|WARNING)\].*\n?", re.MULTILINE)
 _PROGRESS_S = 30
 
 # A line, the command that starts its launcher, and the command's environment.
@@ -52,7 +52,7 @@ def run_each(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
                 for one in told[handed_on:]:
                     os.killpg(process.pid, one)
                     handed_on += 1
-                time.sleep(_POLL_S)
+                time.sleep(0.1)
             states[number - 1] = _state(output, process.returncode, "cancelled" if told else "failed")
             print(_told(submission, states[number - 1], time.monotonic() - begin_s, output), flush=True)
     finally:
@@ -79,5 +79,5 @@ def _told(submission: Submission, state: str, took_s: float, output: Path) -> st
 
 
 def _lines(output: Path) -> list[str]:
-    """What a launcher has printed."""
-    return output.read_text(errors="replace").strip().splitlines() or ["no output"]
+    """What a launcher has printed, without DeepSpeed's information."""
+    return _LIBRARY_LINE.sub("", output.read_text(errors="replace")).strip().splitlines() or ["no output"]

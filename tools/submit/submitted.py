@@ -1,24 +1,17 @@
 """Finds the runs of a submission by what run.json records, not in a list that could be wrong."""
 
-import os
-import re
 import shlex
-from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Sequence
 
 from tools.errors import InputError
 from tools.logs.run import SHOWN_STATES, Run
 from tools.submit.submissions import OPERATIONAL, Submission
-from workshop.record.errors import utf8_lines
 from workshop.record.exercises import Start, repository_of
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.env_file import sourced
 from workshop.settings.settings import Settings
 
 STATES = ("missing", "queued", *SHOWN_STATES)
-# What an env_vars.sh has beside the variables that it reads: comments, and NAME="${NAME:-default}" of what it sets.
-_NOT_READ = re.compile(r"#.*|\$\{\w+:-|\w+=")
 
 
 def runs_of(submission: Submission, runs: Sequence[Run]) -> list[Run]:
@@ -67,19 +60,4 @@ def _environment(submission: Submission) -> dict[str, str]:
     variables = {"NNODES": str(submission.count("nodes")), "NPROC_PER_NODE": str(submission.count("gpus-per-node"))}
     variables["REPO"] = str(repository_of(submission.exercise))
     variables |= {name: value for name, value in given.items() if value}  # what is set but empty counts as not set
-    return _read_once(submission.exercise / "env_vars.sh", variables) | variables
-
-
-def _read_once(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """The file's settings, for all lines with the same values of the variables that it reads beside those it sets.
-
-    Bash also has this process's PATH and HOME.
-    """
-    words = re.findall(r"\w+", _NOT_READ.sub("", "\n".join(utf8_lines(file))))
-    read = tuple(sorted((name, variables[name]) for name in {*words} & {*variables}))
-    return _read(file, (file.stat().st_mtime_ns, *map(os.environ.get, ("PATH", "HOME"))), read)
-
-
-@cache
-def _read(file: Path, _: tuple[int | str | None, ...], variables: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return sourced(file, dict(variables))
+    return sourced(submission.exercise / "env_vars.sh", variables) | variables

@@ -1,5 +1,6 @@
 """Figures that compare runs: one function per figure, which selects the runs and computes it."""
 
+import math
 from collections.abc import Callable
 
 from tools.errors import UnavailableError
@@ -103,9 +104,10 @@ def loss_difference(select: Select, where: Where) -> float:
     run = select(where)[-1]
     same = {name: run.fact(name) for name in ("gpu_names", "dataset")}
     here, undisturbed = run.steps, select(where | same | {"fault": "none"})[-1].steps
-    if not (here and undisturbed) or here.step.tolist() != undisturbed.step.tolist():
+    if not (here and undisturbed) or here.step != undisturbed.step:
         raise UnavailableError("other steps")
-    return float(abs(here.loss - undisturbed.loss).max())
+    differences = [abs(one - other) for one, other in zip(here.loss, undisturbed.loss, strict=True)]
+    return math.nan if any(map(math.isnan, differences)) else max(differences)
 
 
 _SPEED = "real_tokens_per_second"

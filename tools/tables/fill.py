@@ -10,8 +10,8 @@ from tools.logs.figures import A_WORD, Figure, over_repeats
 from tools.logs.run import NoneOf, Run, Where, meets
 from tools.tables import markdown
 from tools.tables.comparisons import Comparison
-from tools.tables.markdown import Grid
-from tools.tables.table import Place, blank_cells
+from tools.tables.markdown import Grid, Place
+from tools.tables.table import blank_cells
 from workshop.record.printable import counted
 
 NOT_MEASURED = "not measured"
@@ -33,7 +33,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class FilledTable:
-    """Attributes: cells: by the labels of row and column, none where the README's own text stays; notes: on runs and
+    """Attributes: cells: by their places, none where the README's own text stays; notes: on runs and
     logs; tolerance_percent: what a figure that is read from it may differ at least; source: a command, if not runs.
     """
 
@@ -52,13 +52,12 @@ class FilledTable:
 
     def markdown(self) -> str:
         """The table as in the README; a table about tiny runs has only rows with runs."""
-        rows = []
-        for row in self.table.rows:
-            cells = [self.cells.get((self.table.label(row), column)) for column in self.table.header]
-            if not self.table.tiny or any(cell and cell.text != NOT_MEASURED for cell in cells):
-                filled = zip(row, cells, strict=True)
-                rows.append([text if cell is None else cell.text.replace("|", "\\|") for text, cell in filled])
-        return markdown.render(replace(self.table, rows=rows))
+        table = self.table.with_texts({place: cell.text.replace("|", "\\|") for place, cell in self.cells.items()})
+        if table.tiny:
+            measured = {place[:-1] for place, cell in self.cells.items() if cell.text != NOT_MEASURED}
+            rows = [row for row in table.rows if tuple(row[: table.label_columns]) in measured]
+            table = replace(table, rows=rows)
+        return markdown.render(table)
 
 
 def sources(tables: Sequence[FilledTable], most: int = 8) -> str:

@@ -18,10 +18,7 @@ RIGHT, WRONG, BLANK = VERDICTS = ("right", "wrong", "not filled in")
 _ABOUT = re.compile(r"(?:ca\.?|circa|approx\.?|about|~|≈)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"^([+-]?\d+),(?!\d{3}\b)(\d+)")  # 0,7039 and 12,5, not 21,658
 _NUMBER = re.compile(r"([+-]?(?:\d+|\d{1,3}(?:,\d{3})+)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*([A-Za-z%/]*)")
-_DURATION = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2}(?:\.\d+)?)")
 _NOTHING = {"", "-", "\N{EN DASH}", "\N{EM DASH}", "?", "...", "…", "n/a", "na", "n.a.", "none", "tbd", "todo"}
-# Other ways to write a figure's unit.
-_UNIT_NAMES = {"sec": "s", "seconds": "s", "samples/sec": "samples/s", "steps/sec": "steps/s", "tokens/sec": "tokens/s"}
 
 Prediction = tuple[str, str, Sequence[CellKey]]  # its name, the participant's text, and the cells that it is about
 _CLOSE_PERCENT = 10  # a prediction that is right
@@ -40,13 +37,10 @@ def read_cell(text: str, figure: Figure) -> float | str | None:
     if not any(character.isdigit() for character in plain):
         return plain
     plain = _DECIMAL_COMMA.sub(r"\1.\2", _ABOUT.sub("", text.strip("*_` "), count=1))
-    if figure.unit == "s" and (match := _DURATION.fullmatch(plain)):
-        return int(match[1] or 0) * 3600 + int(match[2]) * 60 + float(match[3])
     match = _NUMBER.fullmatch(plain)
     if not match:
         raise InputError("neither a figure such as 12.5 or 21,658 nor a word such as OOM")
-    unit = _UNIT_NAMES.get(match[2], match[2])
-    if unit and unit != figure.unit:
+    if match[2] and match[2] != figure.unit:
         raise InputError(f"in {match[2]}, but the column is in {figure.unit or 'no unit'}")
     return float(match[1].replace(",", ""))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, takewhile
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from tools.errors import InputError
 from workshop.record.printable import counted
 
+Place = tuple[str, ...]  # of a cell: the labels of its row, and its column
 _CAPTION = re.compile(r"\*\*Table (\d+[a-z]?)\*\* +\*(.+)\*")
 _SEPARATOR = re.compile(r"\|?(\s*:?-+:?\s*\|)*\s*:?-+:?\s*\|?")
 BLOCK_START = re.compile(r"<!-- generated: (.*) -->")
@@ -65,35 +66,40 @@ class Grid:
     def label_columns(self) -> int:
         return self.definition.label_columns
 
-    def label(self, row: list[str]) -> str:
-        """A row's labels, as a cell is known by them and its column."""
-        return " / ".join(row[: self.label_columns])
+    @property
+    def texts(self) -> dict[Place, str]:
+        """What stands beside the labels."""
+        labels = self.label_columns
+        return {
+            (*row[:labels], title): text
+            for row in self.rows
+            for title, text in zip(self.header[labels:], row[labels:], strict=True)
+        }
+
+    def with_texts(self, texts: Mapping[Place, str]) -> Grid:
+        """The table with these texts in their places."""
+        rows = []
+        for row in self.rows:
+            places = [(*row[: self.label_columns], title) for title in self.header]
+            rows.append([texts.get(place, text) for place, text in zip(places, row, strict=True)])
+        return replace(self, rows=rows)
 
     def marked_for(self, tiny: bool) -> Grid:
         """The table as tiny runs, or others, fill it, with the marks of what is read there."""
         marks = {ON_GPU: "" if tiny else BY_HAND, ON_LAPTOP: BY_HAND if tiny else ""}
         return replace(self, tiny=tiny, rows=[[marks.get(cell, cell) for cell in row] for row in self.rows])
 
-    def with_marks_of(self, other: Grid, labels: int) -> Grid:
+    def with_marks_of(self, other: Grid) -> Grid:
         """The table with the marks and texts of another one, which has some of its rows and columns.
-
-        Args:
-            labels: how many columns label a row.
 
         Raises:
             InputError: the other one has a row or a column that this one lacks.
         """
-        added = {}
-        for row in other.rows:
-            added |= {(*row[:labels], title): cell for title, cell in zip(other.header, row, strict=True)}
-        rows = []
-        for row in self.rows:
-            places = [(*row[:labels], title) for title in self.header]
-            rows.append([added.pop(place, cell) for place, cell in zip(places, row, strict=True)])
-        if added:
-            place = " | ".join(next(iter(added)))
+        marks, own = other.texts, self.texts
+        if added := [place for place in marks if place not in own]:
+            place = " | ".join(added[0])
             raise InputError(f"{other.path}: {self.name} of {self.path.name} has no cell {place}; add it there")
-        return replace(self, rows=rows)
+        return self.with_texts(marks)
 
     @property
     def by_hand(self) -> int:

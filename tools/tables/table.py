@@ -20,11 +20,10 @@ from tools.errors import InputError
 from tools.logs.figures import Figure
 from tools.logs.run import NoneOf, Run, Where
 from tools.tables.comparisons import FIGURES
-from tools.tables.markdown import Grid, cells_named, is_blank, read_tables
+from tools.tables.markdown import Grid, Place, cells_named, is_blank, read_tables
 from workshop.record.exercises import REPO, exercises_with, find_exercise
 
 Asked = tuple[Figure, Where]  # what a cell asks for: a figure, and conditions on the runs it is from
-Place = tuple[str, str]  # of a cell: its row's labels, its column
 
 # Settings that tiny.env changes: a tiny run meets every condition on them.
 SIZES = {
@@ -151,12 +150,13 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[Grid]:
     known, found = tables_py(folder).TABLES, {}
     for table in (table for path in paths for table in read_tables(path) if table.blank or table.generated):
         asked = known[table.number]
-        if table.generated:
-            table = replace(table, rows=[_without_figures(row, table.header, asked) for row in table.rows])
-        if table.number in found:
-            table = found[table.number].with_marks_of(table, asked.label_columns)
         asked = replace(asked, exercises=asked.exercises or [folder.resolve().name])
-        found[table.number] = replace(table.marked_for(tiny), definition=asked)
+        table = replace(table.marked_for(tiny), definition=asked)
+        if table.generated:  # None is asked of a text, which stays
+            table = table.with_texts({place: "" for place in table.texts if asked.value(*place)})
+        if table.number in found:
+            table = found[table.number].with_marks_of(table)
+        found[table.number] = table
     return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
@@ -167,12 +167,6 @@ def form_tables(folder: Path, tiny: bool) -> list[Grid]:
     written = [table for table in read_tables(folder / "README.md") if table.blank]
     own = [replace(table.marked_for(tiny), definition=by_number[table.number].definition) for table in written]
     return own or every
-
-
-def _without_figures(row: list[str], header: list[str], asked: Table) -> list[str]:
-    labels = row[: asked.label_columns]
-    cells = zip(row[len(labels) :], header[len(labels) :], strict=True)
-    return [*labels, *(text if asked.value(*labels, column) is None else "" for text, column in cells)]
 
 
 def predictions(folder: Path) -> dict[str, list[tuple[str, ...]]]:
@@ -203,12 +197,9 @@ def blank_cells(table: Grid) -> dict[Place, Asked]:
     dropped = SIZES.difference(asked.compares) if table.tiny else ()
 
     cells = {}
-    for row in table.rows:
-        for column, text in zip(table.header, row, strict=True):
-            if is_blank(text):
-                figure, where = asked.value(*row[: asked.label_columns], column)
-                conditions = {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
-                cells[table.label(row), column] = figure, conditions
+    for place in (place for place, text in table.texts.items() if is_blank(text)):
+        figure, where = asked.value(*place)
+        cells[place] = figure, {name: wanted for name, wanted in (shared | where).items() if name not in dropped}
     return cells
 
 

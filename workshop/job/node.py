@@ -67,8 +67,6 @@ def start_loggers(pid: int, environ: Mapping[str, str]) -> list[subprocess.Popen
     loggers = []
     if command := logger(environ.get("GPU_LOGGER", ""), "GPU memory log"):
         log = log_name("gpu_memory.csv", environ)
-        if log.exists() and log.stat().st_size:
-            command = [word.replace("--format=csv", "--format=csv,noheader") for word in command]
         if devices := environ.get("CUDA_VISIBLE_DEVICES"):
             command += ["-i", devices]
         loggers.append(processes.started(command, signal.SIGKILL, stdout=log.open("ab")))

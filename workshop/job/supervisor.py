@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,7 +74,9 @@ class Supervisor:
         if not earlier and (checkpoint := self.environ.get("RESUME_FROM")):
             checkpoints.check(Path(checkpoint), self.start.processes)
         try:
-            self.run_dir = (earlier or new_folder(runs, f"j{job}" if job else f"p{os.getpid()}")).absolute()
+            name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{f'j{job}' if job else f'p{os.getpid()}'}"
+            self.run_dir = (earlier or runs / name).absolute()
+            self.run_dir.mkdir(parents=True, exist_ok=bool(earlier))
             (self.run_dir / "train.out").touch()
             self.lock = processes.own_folder(self.run_dir)
         except OSError:
@@ -227,17 +228,6 @@ class Supervisor:
         if subprocess.run([sys.executable, "-m", "tools", "runs", str(self.run_dir)]).returncode:
             show(f"evidence: {self.run_dir}")
         return read_run_record(self.run_dir)["exit_code"]
-
-
-def new_folder(runs: Path, job: str) -> Path:
-    """Make a new run folder. Two containers can start in the same second with process id 1: then one waits."""
-    while True:
-        folder = runs / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{job}"
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            time.sleep(1)
 
 
 def given_settings(environ: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from workshop.record.exercises import Launcher, declared
 from workshop.record.slurm_job import job_line, output_of
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name, read_lines
-from workshop.settings.settings import has_gpu
+from workshop.settings.settings import has_gpu, positive
 
 # Paths: also globs, and slices after a colon.
 PATHS = ("DATASET", "EVAL_DATASET", "MODEL_NAME", "TOKENIZER_NAME", "RESUME_FROM", "RESUME_RUN", "LOG_DIR")
@@ -118,8 +118,8 @@ def world(environ: Mapping[str, str]) -> dict[str, str]:
     if (tasks := environ.get("SLURM_STEP_NUM_TASKS") or "1") != "1":
         raise InputError(f"srun starts {tasks} launchers; expected --ntasks=1")
     for name in ("GPUS_PER_NODE", "EMULATED_NODES"):
-        if not re.fullmatch("[1-9][0-9]*", text := environ.get(name) or "1"):
-            raise InputError(f"{name}='{text}': expected a whole number of at least 1")
+        if text := environ.get(name):
+            positive.value_of(text, f"{name}='{text}'")
     nodes = environ.get("SLURM_NNODES") or environ.get("EMULATED_NODES") or "1"
     hosts = "localhost"
     if job and nodes != "1":

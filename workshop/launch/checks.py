@@ -18,7 +18,6 @@ from workshop.job.node import one_per_node
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Start, declared
-from workshop.record.printable import one_line
 from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.deepspeed_config import operators_of
@@ -50,8 +49,8 @@ def check_settings(shell: Mapping[str, str]) -> Configuration | None:
     Raises InputError for what the training would refuse at its start and can be checked without torch.
     """
     for name in ("RESTARTS", "GPU_LOG_INTERVAL_MS"):
-        if (text := shell.get(name)) and not re.fullmatch(r"[0-9]+", text):
-            raise InputError(one_line(f"{name}='{text}': expected {count.expected}"))
+        if text := shell.get(name):
+            count.value_of(text, f"{name}='{text}'")
     settings = settings_class(Path.cwd()).from_environment({**shell, "RUN_DIR": "made when all is well"})
     if "8bit" in settings.optimizer and not find_spec("torchao"):
         raise InputError(f"OPTIMIZER={settings.optimizer} needs torchao (requirements-gpu.txt); expected adamw_torch")

@@ -22,7 +22,7 @@ from transformers import TrainerCallback
 from transformers.pytorch_utils import Conv1D
 
 from workshop.data.load import Data
-from workshop.private_names import checkpointed, is_called_by_ddp, unit_offloads
+from workshop.private_names import checkpointed, is_called_by_ddp
 from workshop.record.errors import InputError
 from workshop.record.printable import counted
 from workshop.record.run_record import update_run_record
@@ -80,19 +80,19 @@ class PrecisionProbe:
         self.precision = PRECISIONS[output.dtype]
 
 
-def zero_gradients(model: torch.nn.Module, zero: Any) -> list[torch.Tensor]:
-    """Return the gradients that this rank keeps between two micro-batches under DeepSpeed, whose optimizer is `zero`.
+def gradients_of(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
+    """Return the gradients that this rank keeps: the parameters' own, and those of DeepSpeed's ZeRO as `optimizer`.
 
-    Stage 3 keeps its part in one buffer. Stage 2 keeps lists per group, or tensors in CPU memory, each as large as its
-    parameter. bf16 without a stage has fp32 buffers. Otherwise the parameters have them.
+    Between two micro-batches stage 3 keeps its part in one buffer. Stage 2 keeps lists per group, or tensors in CPU
+    memory, each as large as its parameter. bf16 without a stage has fp32 buffers.
     """
-    buffer = getattr(zero, "grad_partitions_flat_buffer", None)
+    buffer = getattr(optimizer, "grad_partitions_flat_buffer", None)
     return [
         *(parameter.grad for parameter in model.parameters() if parameter.grad is not None),
         *([] if buffer is None else [buffer]),
-        *(part for group in getattr(zero, "all_grad_tensors", {}).values() for part in group or ()),
-        *getattr(zero, "accumulated_grads_in_cpu", {}).values(),
-        *getattr(zero, "fp32_groups_gradients_flat", ()),
+        *(part for group in getattr(optimizer, "all_grad_tensors", {}).values() for part in group or ()),
+        *getattr(optimizer, "accumulated_grads_in_cpu", {}).values(),
+        *getattr(optimizer, "fp32_groups_gradients_flat", ()),
     ]
 
 
@@ -113,8 +113,7 @@ class RunRecorder(TrainerCallback):
         self.settings, self.data = settings, data
         self.classes = {"model_class": class_name(type(model)), "own_modules": own_modules(model)}
         self.blocks = blocks_of(model)
-        # Elements on this rank: the blocks' parameters and gradients (DeepSpeed: all gradients), Adam's moments.
-        self.held: dict[str, int] = {}
+        self.held: dict[str, int] = {}  # elements on this rank: the blocks' parameters, gradients, Adam's moments
         self.held_mib: dict[str, float] = {}  # of the whole model, and all that the optimizer keeps
         self.method = "none"
         self._hooks: list[Any] = []  # until all is known
@@ -122,12 +121,8 @@ class RunRecorder(TrainerCallback):
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: torch.nn.Module, train_dataloader: DataLoader, **_: Any
     ) -> None:
-        parameters = list(self.blocks.parameters())
-        self.full = {
-            "parameters": sum(map(stored_numel, parameters)),
-            "gradients": sum(stored_numel(parameter) for parameter in parameters if parameter.requires_grad),
-            "optimizer": model_size(model).trained_parameters,
-        }
+        self.full = dict.fromkeys(("gradients", "optimizer"), model_size(model).trained_parameters)
+        self.full["parameters"] = sum(map(stored_numel, self.blocks.parameters()))
         if args.fsdp:
             self.method = "fsdp2" if isinstance(model, FSDPModule) else "fsdp1"
             units, blocks = shard_units(self.blocks), len(self.blocks)
@@ -139,7 +134,6 @@ class RunRecorder(TrainerCallback):
                 )
         if args.deepspeed:
             self.method = f"zero{args.hf_deepspeed_config.config.get('zero_optimization', {}).get('stage', 0)}"
-            self.full["gradients"] = self.full["optimizer"]
         self.probe = PrecisionProbe(self.blocks)
         self._hooks = [model.register_forward_hook(self._after_forward), self.probe.hook]
         if args.deepspeed and args.torch_compile:  # it compiles hooks; ZeRO's weights have the type it computes in
@@ -157,15 +151,17 @@ class RunRecorder(TrainerCallback):
             self.method = "ddp"
 
     def on_substep_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
-        # The only place to see DeepSpeed's gradients: its last backward pass of a step includes the optimizer step.
-        if self._hooks and args.deepspeed:
-            gradients = zero_gradients(model, optimizer.optimizer)
-            self.held["gradients"], self.held_mib["gradients"] = local_numel(gradients), held_mib(gradients)
+        if args.deepspeed:  # whose last backward pass of a step includes the optimizer step
+            self._see_gradients(model, optimizer)
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
-        if self._hooks and not args.deepspeed:
-            self.held["gradients"] = local_numel(p.grad for p in self.blocks.parameters() if p.grad is not None)
-            self.held_mib["gradients"] = held_mib(p.grad for p in model.parameters() if p.grad is not None)
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
+        if not args.deepspeed:
+            self._see_gradients(model, optimizer)
+
+    def _see_gradients(self, model: torch.nn.Module, optimizer: Any) -> None:
+        if self._hooks:
+            gradients = gradients_of(model, optimizer.optimizer)
+            self.held["gradients"], self.held_mib["gradients"] = local_numel(gradients), held_mib(gradients)
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any, optimizer: Any, **_: Any) -> None:
         if not self._hooks:
@@ -178,7 +174,7 @@ class RunRecorder(TrainerCallback):
             optimizer = getattr(zero, "optimizer", zero)
             offloads = bool(getattr(zero, "cpu_offload", False) or getattr(zero, "offload_optimizer", False))
         else:
-            offloads = any(map(unit_offloads, self.blocks.modules()))
+            offloads = bool(args.fsdp and args.fsdp_plugin_args.get("cpu_offload"))
         moments = [values["exp_avg"] for values in optimizer.state.values() if "exp_avg" in values]
         if not moments:  # fp16 skips its first steps: no moments yet
             return

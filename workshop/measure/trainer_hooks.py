@@ -13,7 +13,6 @@ from workshop.measure.run_facts import RunRecorder, class_name
 from workshop.private_names import end_process
 from workshop.record import run_record
 from workshop.record.control import Control
-from workshop.record.printable import counted
 from workshop.settings.settings import Settings
 from workshop.training import hangs
 from workshop.training.callbacks import InOrder, StepRecorder, find_callback
@@ -72,9 +71,6 @@ def reports_to_wandb(arguments: TrainingArguments) -> bool:
 
 def callbacks_for(settings: Settings, data: Data, model: torch.nn.Module) -> list[TrainerCallback]:
     """Return what measures and saves, as one callback; give it the model before the Trainer wraps it."""
-    for name, examples in (("GENERATE_SIZE", data.examples), ("GENERATE_TRAIN_SIZE", data.train_examples)):
-        if 0 < len(examples) < (size := getattr(settings, name.lower())):
-            settings.note(f"note: {name}={size}: found {counted(len(examples), 'example')}; all of them are answered")
     recorder = StepRecorder(settings.run_dir / "steps.csv")
     parts = [RunRecorder(settings, data, model), recorder, hangs.HangWatch(settings)]
     if settings.profile:

@@ -25,8 +25,9 @@ def why_not(script: str, model: Mapping[str, Any], max_length: int, parts: int =
         of a row; parts: ranks that share a row, a matrix or the experts, or stages.
     """
     kind = str(model.get("model_type"))
-    if kind not in TYPES.get(script, [kind]):
-        return f"{script}.py is not shown to train a {kind} as the library does; expected {', '.join(TYPES[script])}"
+    if kind not in (known := TYPES.get(script, [kind])):
+        expected = known[0] if len(known) == 1 else "a type of workshop/settings/decoder_types.json"
+        return f"{script}.py is not shown to train a {kind} as the library does; expected {expected}"
     heads, layers = model.get("num_attention_heads", parts), model.get("num_hidden_layers", parts)
     keys = model.get("num_key_value_heads") or heads
     if script == "tp" and keys % parts:

@@ -15,9 +15,10 @@ that limit from its start (ddp_timeout), all others from the first step on; unti
 
 import faulthandler
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 import torch
 from transformers import TrainerCallback
@@ -30,12 +31,9 @@ SLOW_S = 1800
 START_S = 3 * 3600
 
 
-class _Watched(NamedTuple):
-    limit_s: int
-    stacks: TextIO
-
-
-_watched: _Watched | None = None  # this process
+_stacks: TextIO | None = None  # this process's, if it is watched
+_limit_s = 0
+_next_s = 0.0  # reports before this time change nothing
 
 
 def collective_timeout_s(settings: Settings) -> int:
@@ -49,32 +47,34 @@ def start(settings: Settings) -> None:
     Under SLURM the handler of saving.py replaces the one for SIGTERM, which then means to save: faulthandler reads the
     frames of running threads without the interpreter's lock, which killed a rank once.
     """
-    global _watched
+    global _stacks, _limit_s
     if settings.hang_timeout_s:
         path = settings.run_dir / STACKS / f"rank-{settings.start.rank}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
-        _watched = _Watched(settings.hang_timeout_s, path.open("w"))
-        faulthandler.register(signal.SIGTERM, file=_watched.stacks, all_threads=True, chain=True)
+        _stacks, _limit_s = path.open("w"), settings.hang_timeout_s
+        faulthandler.register(signal.SIGTERM, file=_stacks, all_threads=True, chain=True)
         progress(START_S)
 
 
 def progress(more_s: int = 0) -> None:
-    """Report progress. Args: more_s: what comes now may take this much longer."""
-    if _watched:
-        faulthandler.dump_traceback_later(_watched.limit_s + more_s, exit=True, file=_watched.stacks)
+    """Report progress; what comes now may take `more_s` longer. Each report starts a thread: one a second counts."""
+    global _next_s
+    now_s = time.monotonic()
+    if _stacks and (more_s or now_s >= _next_s):
+        _next_s = now_s if more_s else now_s + 1
+        faulthandler.dump_traceback_later(_limit_s + more_s, exit=True, file=_stacks)
 
 
 def stop() -> None:
     """Stop watching: the rank has ended well."""
-    global _watched
-    if _watched:
+    global _stacks
+    if _stacks:
         faulthandler.cancel_dump_traceback_later()
         faulthandler.unregister(signal.SIGTERM)
-        path = Path(_watched.stacks.name)
+        path, _stacks = Path(_stacks.name), None
         with suppress(OSError):
             path.unlink()
             path.parent.rmdir()  # the last rank's succeeds
-        _watched = None
 
 
 class HangWatch(TrainerCallback):

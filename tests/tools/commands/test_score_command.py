@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import plots
 from tools.__main__ import main
 from tools.commands.score import reached
 
@@ -57,6 +58,15 @@ def test_a_recipe_has_its_own_step_time_and_the_scores_of_its_function(
     assert (fast["55 %, with compilation (s)"], fast["55 %, with start, too (s)"]) == ("7.4", "27")
     assert fast["Times sooner, least"] == fast["Times sooner, most"] == "20.0"
     assert fast["Exact match at the end (%)"] == "57.0"
+
+
+def test_curve_is_drawn_although_its_seeds_are_scored_after_other_steps(logs: Path, monkeypatch) -> None:
+    file = logs / "a/speed-ladder/scored43/summary.json"
+    file.write_text(file.read_text().replace('"10"', '"9"').replace('"20"', '"19"').replace('"30"', '"29"'))
+    drawn = []
+    monkeypatch.setattr(plots, "label", lambda axes, *_: drawn.extend([*line.get_xdata()] for line in axes.lines))
+    assert main(["score", "--logs", str(logs), "--output", str(logs / "score.svg")]) == 0
+    assert drawn == [[19.0, 39.0, 59.0], pytest.approx([0.95, 1.95, 2.95])]
 
 
 @pytest.mark.parametrize(("threshold", "step"), [(50, 30), (55, 40), (60, None)])

@@ -86,8 +86,10 @@ def test_unusual_cpu_log_gives_its_figures_or_the_line_that_is_wrong(tmp_path, t
 def test_nodes_are_merged_sample_by_sample(make_run):
     logs = {"gpu_memory-a.csv": HEADER + ROW.format(10, 5), "gpu_memory-b.csv": HEADER + ROW.format(20, 15)}
     logs["gpu_memory-b.csv"] += ROW.format(30, 25)
-    run = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None}))
+    logs |= {"cpu_memory-a.txt": CPU_LOG, "cpu_memory-b.txt": CPU_LOG.replace("1000.000", "3000.000")}
+    run = read_run(make_run("20261121-094500-j1", **logs, **{"gpu_memory.csv": None, "cpu_memory.txt": None}))
     assert (measure(run, "peak_gpu_mib"), measure(run, "mean_gpu_mib")) == (30, 20)
+    assert measure(run, "peak_cpu_mib") == 3000, "one node runs out of memory, not their sum"
 
 
 PSRECORD, NVIDIA_SMI = ("psrecord-ros.txt", 399, 52.84, 48.43035), ("nvidia-smi-h200-own.csv", 320, 55775, 5087.2875)

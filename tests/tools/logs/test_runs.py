@@ -6,7 +6,8 @@ import pytest
 
 from tests.filled_tables import filled_table
 from tests.tools.conftest import write_run
-from tools.logs.runs import find_runs
+from tools.logs.figures import text_of
+from tools.logs.runs import find_runs, read_run
 from tools.logs.sources import read_timers
 from workshop.record.exercises import REPO
 
@@ -69,3 +70,8 @@ def test_medians_leave_the_warm_up_out_and_a_run_slowed_by_its_timers_is_in_no_o
     parts, others = ([*table["Stage 3 + offload / 4 x 4, fp16"].values()] for table in tables)
     assert parts == ["141.3", "194.5", "62.4", "616.5", "205.5"]
     assert others[0] == "1,000.0"
+
+
+def test_energy_of_a_few_seconds_is_no_figure(make_run) -> None:
+    runs = [read_run(make_run(f"r{time_s}", summary={"energy_j": 900, "timed_s": time_s})) for time_s in (9.9, 10.1)]
+    assert [text_of(run, "energy_j") for run in runs] == ["under 10 s", "900"]

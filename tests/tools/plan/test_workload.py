@@ -42,7 +42,7 @@ def test_each_checkpoint_that_the_settings_ask_for_takes_its_time() -> None:
     length = {"train_size": 500, "eval_size": 50, "num_epochs": 2, "max_steps": 0}
     for save, save_steps, written in [("no", 0, 0), ("end", 0, 1), ("epoch", 10, 3), ("steps", 0, 1), ("steps", 10, 7)]:
         workload = of_settings(SETTINGS | length | {"save": save, "save_steps": save_steps}, None, 1, 1)
-        assert other_work(workload, {"parameters": 10**9}, 0.1)["saved"] == written
+        assert other_work(workload, {"trained": {"parameters": 10**9}}, 0.1)["saved"] == written
 
 
 def test_rungs_switches_that_lora_leaves_out_are_the_librarys() -> None:
@@ -96,7 +96,7 @@ def test_whole_weights_before_the_training_are_counted_where_they_lie(
 
 def test_what_starts_the_ranks_takes_cpu_memory_once_on_a_node() -> None:
     """Counted for each rank, LoRA with ZeRO-2 on two GPUs was predicted 44 % too large, ZeRO-0 to 2 30 %."""
-    step = {"parameters": 2**20}
+    step = {"trained": {"parameters": 2**20}}
     zero2 = of_settings(SETTINGS, ZERO2, 4, 2)
     assert cpu_work(zero2, step).items() >= {"processes": 2, "several": 2, "deepspeed": 1}.items()
     adapted = replace(zero2, shape=zero2.shape | {"adapter_rank": 8})
@@ -109,7 +109,7 @@ def test_what_starts_the_ranks_takes_cpu_memory_once_on_a_node() -> None:
 def test_copies_of_hybrid_shard_send_only_added_up_gradients_between_nodes() -> None:
     """All was counted between nodes: with fast links inside them 128 GPUs were predicted a quarter too slow."""
     copies = Strategy("fsdp2", 16, 1, True, {"dp_replicate_size": 2, "reshard_after_forward": False})
-    in_node, between = traffic(Workload({"precision": "bf16"}, copies, 2, 50), {"parameters": 10**9})
+    in_node, between = traffic(Workload({"precision": "bf16"}, copies, 2, 50), {"trained": {"parameters": 10**9}})
     whole = 2 * 10**9  # weights and gradients in bf16
     assert in_node == pytest.approx(2 * 7 / 8 * whole) and between == pytest.approx(whole)
     on_nodes = (Workload({}, Strategy("fsdp2", 8, 1, True, {}), nodes, 50) for nodes in (1, 2, 8))
@@ -122,7 +122,7 @@ def prediction(time_s: float, mib: float, reserve_mib: float = 0, method: str = 
     found = {name: Range(value, value, value) for name, value in ranges.items()}
     config = {"zero_optimization": {"offload_optimizer": {"device": "cpu"}}} if "offload" in method else {}
     workload = Workload(shape, Strategy(method.split("_")[0], 1, 1, True, config))
-    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, {}, 0)
+    return Prediction(workload, GPUS["h100-80gb"], {}, 1000, None, found, 0, 0, {}, {}, 0)
 
 
 def test_memory_decides_between_times_that_a_measurement_cannot_tell_apart_only_where_it_is_tight() -> None:

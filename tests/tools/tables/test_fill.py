@@ -57,7 +57,7 @@ def test_failed_run_and_missing_evidence_are_words_in_the_cell(make_run, fill, r
     assert any("because" in note for note in fill.notes) == (cell in ("OOM", "FAILED"))
 
 
-def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(make_run, fill):
+def test_B5_a_failed_repeat_is_named_an_oom_or_another_precision_is_a_cell_and_repeats_have_a_median(make_run, fill):
     def grid_run(name: str, repeat: int, speed: float, **changes):
         settings = {"fp16": False, "bf16": True, "batch_size": 32, "max_length": 128, "repeat": repeat}
         sizes = {"parameters": round(989e6 / 6), "embedding_parameters": 10_000_000, "layers": 0, "hidden_size": 768}
@@ -69,7 +69,12 @@ def test_B5_a_failed_repeat_is_named_and_an_oom_is_a_cell(make_run, fill):
     grid_run("r1", 1, 100_000.0)
     grid_run("r2", 2, 100_000.0, state="failed", reason="NCCL error")
     grid_run("r3", 1, 0.0, state="oom", config="zero1")
+    grid_run("r4", 1, 100_000.0, precision="fp32", config="zero2")
+    for repeat, speed in enumerate((1.0, 2.0, 9.0), 1):
+        grid_run(f"r4{repeat}", repeat, speed, config="zero3")
     rows = fill("17")
     assert rows["zs0_bf16_gpus1_bs32_sl128"][:2] == ["100,000", "one run only"]
     assert any("FAILED: NCCL error" in note for note in fill.notes)
     assert set(rows["zs1_bf16_gpus1_bs32_sl128"]) == {"OOM"}
+    assert set(rows["zs2_bf16_gpus1_bs32_sl128"]) == {"ran in fp32"}
+    assert rows["zs3_bf16_gpus1_bs32_sl128"][:2] == ["2", "4"]

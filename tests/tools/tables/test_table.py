@@ -1,6 +1,5 @@
 """Every table is read, every label of it can be filled, and what a participant fills by hand is asked for."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -67,7 +66,7 @@ def test_block_of_the_results_gives_rows_that_no_blank_table_has(make_readme):
     tables = blank_tables(readme.parent)
     assert [table.rows for table in tables] == [[["F1 (%)", "?"], ["Energy (J)", ""]], [["Samples/s", ""]]]
     readme.write_text(f"{head}| Samples/s | ? |\n")
-    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Metric"):
+    with pytest.raises(InputError, match=r"README.md: Table 1 of RESULTS.md has no cell Samples/s \| Value"):
         blank_tables(readme.parent)
     (readme.parent / "RESULTS.md").write_text(head.replace("1", "77") + "| F1 (%) | |\n")
     with pytest.raises(KeyError, match="77"):
@@ -79,22 +78,6 @@ def test_unknown_label_is_a_traceback_with_its_line(make_readme):
     with pytest.raises(KeyError, match=r"f3 \(%\)") as error:
         fill(table, [])
     assert str(error.traceback[-2].statement).strip() == "return figure(title), runs()"
-
-
-@pytest.mark.parametrize("folder", exercises_with("tables.py"), ids=lambda folder: folder.name)
-def test_full_form_has_every_row_and_column_that_forms_had(folder: Path, capsys, tmp_path) -> None:
-    """rows_and_columns.json was written from the forms of 2026-11-29, before READMEs had the must-do rows only."""
-    earlier = json.loads(Path(__file__).with_name("rows_and_columns.json").read_text())
-    form = tmp_path / "form.md"
-    assert main(["fill", folder.name, "--blank", "--all"]) == 0
-    form.write_text(capsys.readouterr().out)
-    printed = markdown.read_tables(form)
-    assert [table.number for table in printed] == [*tables_py(folder).TABLES]
-    for number, (columns, rows) in earlier.items():
-        for table in (table for table in printed if table.number == number):
-            labels = tables_py(folder).TABLES[number].label_columns
-            assert {*columns} <= {*table.header}
-            assert {*map(tuple, rows)} <= {tuple(row[:labels]) for row in table.rows}
 
 
 def made(line: Submission) -> Run:
@@ -121,13 +104,7 @@ def test_every_cell_by_hand_has_a_run_in_the_list_of_must_do_or_tiny_lines(folde
     runs = [made(line) for line in lines if tiny or line.contains(MUST_DO)]
     for table in form_tables(folder, tiny):
         filled = fill(next(one for one in blank_tables(folder, tiny) if one.number == table.number), runs)
-        by_hand = [
-            (table.label(row), column)
-            for row in table.rows
-            for mark, column in zip(row, table.header, strict=True)
-            if mark == BY_HAND
-        ]
-        found = {place: filled.cells[place].text for place in by_hand}
+        found = {place: filled.cells[place].text for place, mark in table.texts.items() if mark == BY_HAND}
         assert not {NOT_MEASURED, "no GPU"} & {*found.values()}, found
 
 
@@ -139,8 +116,8 @@ def test_figures_beside_the_predictions_are_cells_of_the_exercise(folder: Path) 
     named = predictions(folder)
     assert named.keys() <= {str(number) for number in range(1, len(questions(folder)) + 1)}
     tables = {table.number: table for table in blank_tables(folder)}
-    for number, row, column in (cell for cells in named.values() for cell in cells):
-        assert (row, column) in fill(tables[number], []).cells, number
+    for number, *place in (cell for cells in named.values() for cell in cells):
+        assert tuple(place) in fill(tables[number], []).cells, number
 
 
 @pytest.mark.parametrize("every_row", [[], ["--all"]], ids=["must-do rows", "every row"])
@@ -173,15 +150,15 @@ def test_several_predictions_in_a_cell_are_judged_one_by_one(make_run, logs, tmp
     assert main(["fill", "deepspeed-multi-gpu", "--blank", "--tiny"]) == 0
     form = tmp_path / "my_results.md"
     form.write_text(
-        capsys.readouterr().out.replace("in stage 0; 1; 2; 3 (MiB)? | ? |", "in | 2.53; 1.26; 0.63; 1 |", 1)
+        capsys.readouterr().out.replace("in stage 0; 1; 2; 3 (MiB)? | ? |", "in | 2.53; 1.96; 0.63; 1 |", 1)
     )
     main(["check", str(form), "--logs", str(logs), "--show"])
     judged = ["2.53: right", "2.21: within a factor of two", "1.96: off", "not measured: not comparable"]
     lines = [f"  Table 5b, States (MiB), Stage {stage}: {what}\n" for stage, what in enumerate(judged)]
-    assert "prediction 1: 2.53; 1.26; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
-    form.write_text(form.read_text().replace("2.53; 1.26; 0.63; 1", "2.53; 1.26"))
+    assert "prediction 1: 2.53; 1.96; 0.63; 1\n" + "".join(lines) in capsys.readouterr().out
+    form.write_text(form.read_text().replace("2.53; 1.96; 0.63; 1", "2.53; 1.96"))
     main(["check", str(form), "--logs", str(logs), "--show"])
-    shown = "prediction 1: 2.53; 1.26\n  for you to compare; 4 figures, as `12; 6`, would be judged\n"
+    shown = "prediction 1: 2.53; 1.96\n  for you to compare; 4 figures, as `12; 6`, would be judged\n"
     assert shown in capsys.readouterr().out
 
 

@@ -65,11 +65,11 @@ def test_next_attempt_ends_the_ranks_of_a_killed_node_process(tmp_path: Path) ->
         process.wait()
 
 
-def node_with_limits(folder: Path, script: str, kill_after_s: float, end_after_s: float) -> int:
+def node_with_limits(folder: Path, script: str, kill_after_s: float, end_after_s: float, **changes: str) -> int:
     """A node's exit code that runs this line of bash with other limits."""
     limits = f"processes.LOOK_EVERY_S, processes.KILL_AFTER_S, ending.END_AFTER_S = 0.1, {kill_after_s}, {end_after_s}"
     main = f"from workshop.job import ending, node, processes; {limits}; node.main()"
-    variables = {"PATH": PATH, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO), "NNODES": "1"}
+    variables = {"PATH": PATH, "RUN_DIR": str(folder), "PYTHONPATH": str(REPO), "NNODES": "1"} | changes
     with (folder / "train.out").open("w") as out:
         command = [sys.executable, "-c", main, "bash", "-c", script]
         return subprocess.run(command, env=variables, stdout=out, timeout=300).returncode
@@ -112,6 +112,17 @@ def test_launcher_or_rank_that_does_not_end_after_its_training_is_ended(
     assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], written)
     said = (tmp_path / "train.out").read_text().count("the training has ended")
     assert said == ("sleep" in rank)
+
+
+def test_launcher_of_one_node_stays_while_ranks_of_another_write(tmp_path: Path) -> None:
+    """The first node's torchrun hosts the rendezvous: when it was killed, the other node's ended its rank."""
+    (tmp_path / "rank").write_text("sleep 0.5; echo saves >> .control; echo finished >> .control\n")
+    other = "until grep -q 'ended 0' .control; do sleep 0.1; done; sleep 1; touch written; echo ended 1 >> .control"
+    with subprocess.Popen(["bash", "-c", other], cwd=tmp_path):
+        in_job = {"SLURM_JOB_ID": "7", "NNODES": "2", "SLURM_NODEID": "0"}
+        script = "cd $RUN_DIR; bash -c 'RANK=0 bash rank & wait; exec sleep 1000' & wait"
+        node_with_limits(tmp_path, script, 0.2, 1000, **in_job)
+        assert (processes_of(tmp_path), (tmp_path / "written").exists()) == ([], True)
 
 
 def test_launcher_that_is_stopped_before_its_ranks_start_is_continued(tmp_path: Path) -> None:

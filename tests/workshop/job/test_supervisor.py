@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,13 +28,8 @@ HANDED = {
 }
 
 
-def started(
-    folder: Path, training: str, subclass: str = "", shell: Sequence[str] = (), **changes: str
-) -> subprocess.Popen[str]:
-    """A job whose training is a line of bash in its run folder.
-
-    Args: subclass: methods of a supervisor of its own. shell: what becomes the supervisor, the words that follow.
-    """
+def started(folder: Path, training: str, subclass: str = "", **changes: str) -> subprocess.Popen[str]:
+    """A job whose training is a line of bash in its run folder. Args: subclass: methods of a supervisor of its own."""
     script = f"""
 import os, signal, sys
 from pathlib import Path
@@ -48,7 +42,7 @@ os.environ["LAUNCHER_PID"] = str(os.getpid())
 supervisor.Supervisor = Supervisor
 supervisor.main()
 """
-    command = [*shell, sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
+    command = [sys.executable, "-c", script, "bash", "-c", f"cd $RUN_DIR; {training}"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     environ = tiny_profile() | HANDED | {"LOG_DIR": str(folder)} | changes
     return subprocess.Popen(command, cwd=REPO / "baseline", env=environ, **pipes)

@@ -1,6 +1,7 @@
 """torch.compile, block by block: fuses what lies between the matrix products of a block."""
 
 import gc
+from itertools import count
 from typing import Any
 
 import torch
@@ -40,15 +41,12 @@ def freeze_heap_after_compiling(model: torch.nn.Module) -> None:
     The libraries and the compiler's results are half a million objects that stay. Searching them takes the collector
     0.4 s, two to three steps of the ladder's top, in the middle of the training.
     """
-    forwards = 0
+    forwards = count(1)
 
-    def count(module: torch.nn.Module, inputs: Any) -> None:
-        nonlocal forwards
-        if module.training:
-            forwards += 1
-        if forwards == 3:
+    def freeze(module: torch.nn.Module, _: Any) -> None:
+        if module.training and next(forwards) == 3:
             gc.collect()
             gc.freeze()
             hook.remove()
 
-    hook = model.register_forward_pre_hook(count)
+    hook = model.register_forward_pre_hook(freeze)
