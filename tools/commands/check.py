@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from tools.commands import choice
 from tools.commands.fill import none_about
 from tools.commands.options import add_logs_option, chosen_logs, chosen_runs, print_csv, same_runs
 from tools.errors import InputError, NoRunsError
 from tools.logs.figures import OF_ONE_RUN, value_of
 from tools.logs.run import Run
 from tools.logs.sources import evaluation_speeds
-from tools.plan import choice
 from tools.tables.fill import Cell, FilledTable, fill, sources
 from tools.tables.forms import (
     BLANK,

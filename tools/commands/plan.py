@@ -10,11 +10,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tools.commands import room
+from tools.commands import choice, room
 from tools.errors import InputError, NoRunsError
 from tools.logs.run import Run
 from tools.logs.runs import REFERENCE, find_runs
-from tools.plan import accuracy, answer, choice, constants, measured, simulate
+from tools.plan import accuracy, answer, constants, measured, simulate
 from tools.plan.candidates import ROWS_PER_GPU, Question
 from tools.plan.gpus import DEFAULT, GPUS, at_hand, named
 from tools.plan.predict import MEASURED_LENGTH, Prediction

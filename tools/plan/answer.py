@@ -193,7 +193,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
         )
     if whole := question.content.get("_text_of"):
         notes.append(f"The text decoder of {whole} alone, with random weights: no exercise trains images.")
-    elif "model_init" in question.settings(1):
+    elif "model_init" in ranked[0].settings:
         notes.append(f"MODEL_INIT=random: no name on the hub is known here for {question.model}.")
     if not gpu.measured:
         notes.append(f"{question.gpu}: by {gpu.source}; no run of ours measured one.")

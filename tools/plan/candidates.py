@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import ceil, inf
 from pathlib import Path
@@ -18,14 +18,16 @@ from tools.errors import InputError
 from tools.plan.gpus import Gpu, named
 from tools.plan.layout import LOSS_CHUNK, Layout, splits
 from tools.plan.predict import MEASURED_LENGTH, Prediction
-from tools.plan.submitted_lines import launcher_settings
 from tools.plan.workload import EXAMPLES_PER_POSITION, SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import head_size, of_layout, of_settings
+from tools.submit.submissions import read_argument
+from tools.submit.submitted import read_as_job
 from workshop.record.errors import read_json
 from workshop.record.exercises import REPO
 from workshop.settings.configuration import read_configuration
 from workshop.settings.dimensions import why_not
 from workshop.settings.model_file import SHAPES, check_weights, decoders, model_file, most_positions, weight_files
+from workshop.settings.settings import Settings
 
 FSDP = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 FSDP += ("full_shard_offload", "shard_grad_op_offload", "hybrid_shard_offload")
@@ -270,7 +272,7 @@ def _candidate(
         settings |= _RECIPES[recipe][1]
     # The simulated shape has the model's own name, the command the hub's.
     named = {"model_name": question.model, "config": str(path) if name else ""}
-    given = launcher_settings(f"RUNG={settings['rung']} {launcher}" if recipe in RUNGS else launcher)
+    given = _launcher_settings(f"RUNG={settings['rung']} {launcher}" if recipe in RUNGS else launcher)
     used, trained = replace(given, **settings | named), None
     used.check()
     if name:
@@ -291,3 +293,9 @@ def _candidate(
     elif own or not name:
         argument = str(path) if own else ""
     return Candidate(strategy, workload, settings, launcher, argument, written=written, recipe=recipe)
+
+
+@cache
+def _launcher_settings(launcher: str) -> Settings:
+    """The settings of a launcher, with its exercise, to which nothing is added."""
+    return read_as_job(read_argument(launcher, {}))[0]

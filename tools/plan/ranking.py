@@ -7,7 +7,7 @@ from tools.errors import InputError
 from tools.plan import constants
 from tools.plan.candidates import ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNGS, Candidate, Question, candidates, layouts
 from tools.plan.predict import SAME_HOST_ERROR, Prediction, predict_from
-from tools.plan.simulate import Shape, is_known, steps
+from tools.plan.simulate import Shape, known, steps
 from tools.plan.workload import Workload
 
 KEPT_LENGTHS = (512, 2048, 4096)  # of rows; questions about shipped models are answered without a simulation
@@ -26,7 +26,7 @@ def rank(question: Question) -> list[Candidate]:
         kinds = [("",), (EIGHT_BITS,), (PURE, PURE_8)]
         found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS, *_SLOW))]
     found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
-    found = [one for one in found if question.packed or one.recipe not in _SLOW or is_known(one.workload.shape)]
+    found = [one for one in found if question.packed or one.recipe not in _SLOW or known(one.workload.shape)]
     fitted, every = constants.load(), []
     for one, step in zip(found, steps([one.workload.shape for one in found]), strict=True):
         try:

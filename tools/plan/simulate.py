@@ -37,7 +37,7 @@ _PEAK, _WITH_GRADIENTS, _GRADIENTS = "peak_bytes", "peak_with_gradients_bytes", 
 
 Shape = dict[str, Any]
 SimulatedStep = dict[str, Any]
-_known: dict[str, str] = {}  # packed, by this process; one that cannot be simulated has an `error`
+_simulated: dict[str, str] = {}  # packed, by this process; one that cannot be simulated has an `error`
 
 
 def key(shape: Shape) -> str:
@@ -51,21 +51,19 @@ def steps(shapes: list[Shape]) -> list[SimulatedStep]:
 
     An interrupted call goes on where it ended. Raises InputError if PyTorch is not installed.
     """
-    missing = {key(shape): shape for shape in shapes if not is_known(shape)}
+    missing = {key(shape): shape for shape in shapes if not known(shape)}
     if missing:
         with closing(simulate(list(missing.values()))) as found:  # after an error, too, before it is printed
             for (name, shape), step in zip(missing.items(), found, strict=True):
-                _known[name] = _packed(step)
-                _remember(f"{_with_model(shape)}\t{_known[name]}\n")
-    return [_unpacked(_known[key(shape)]) for shape in shapes]
+                _simulated[name] = _packed(step)
+                _remember(f"{_with_model(shape)}\t{_simulated[name]}\n")
+    return [_unpacked(known(shape)) for shape in shapes]
 
 
-def is_known(shape: Shape) -> bool:
-    """Whether it need not be simulated."""
+def known(shape: Shape) -> str:
+    """Its packed step; "" if it has to be simulated."""
     name = key(shape)
-    if name not in _known and (step := _kept().get(name) or _remembered().get(_with_model(shape))):
-        _known[name] = step
-    return name in _known
+    return _simulated.get(name) or _kept().get(name) or _remembered().get(_with_model(shape), "")
 
 
 def step_of(shape: Shape) -> SimulatedStep:
@@ -131,7 +129,7 @@ def _kept() -> dict[str, str]:
 def keep(shapes: list[Shape]) -> None:
     """Simulate what the file lacks of these shapes, and write it anew with them alone."""
     steps(shapes)
-    lines = sorted({f"{key(shape)}\t{_known[key(shape)]}" for shape in shapes})
+    lines = sorted({f"{key(shape)}\t{known(shape)}" for shape in shapes})
     text = "\n".join([str(_VERSION), *lines, ""])
     FILE.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
     _kept.cache_clear()

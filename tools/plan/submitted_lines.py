@@ -19,14 +19,13 @@ from tools.plan.predict import Prediction, Range, predict
 from tools.plan.simulate import Shape, steps
 from tools.plan.workload import SOCKETS_GB_PER_S, Workload
 from tools.plan.workload_of import TRAIN, of_settings
-from tools.submit.submissions import Submission, read_argument
+from tools.submit.submissions import Submission
 from tools.submit.submitted import read_as_job
 from tools.tables.markdown import markdown
 from workshop.record.exercises import declared
 from workshop.record.printable import counted
 from workshop.settings.configuration import read_rule
 from workshop.settings.run_lines import MUST_DO
-from workshop.settings.settings import Settings
 
 NOT_SIMULATED = "a line with peers, FLOAT8, or a script without a Trainer is not simulated"  # workload_of gives None
 
@@ -53,12 +52,6 @@ def workload_of(submission: Submission) -> Workload | None:
         return of_settings(values, found.values if found else None, world_size, nodes)
     except InputError as error:
         raise InputError(f"{submission.place}: {error}") from None
-
-
-@cache
-def launcher_settings(launcher: str) -> Settings:
-    """The settings of a launcher, with its exercise, to which nothing is added."""
-    return read_as_job(read_argument(launcher, {}))[0]
 
 
 def shapes_of(lines: Sequence[Submission]) -> list[Shape]:

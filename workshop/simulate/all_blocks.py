@@ -6,13 +6,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import torch
 
-from workshop.simulate.tensor_bytes import Event, Name, Operations, Part
+from workshop.simulate.tensor_bytes import Name, Operations, Part
 from workshop.training.models import blocks_of
 
 # Attributes of a block's modules that count it.
@@ -21,20 +19,25 @@ _NUMBERS = ("layer_idx", "layer_id", "layer_number", "block_idx")
 
 def cut(model: torch.nn.Module) -> list[int]:
     """Leave the first and the last block, and between them one of each kind. Returns the order."""
-    blocks, config = blocks_of(model), model.config
-    types = getattr(config, "layer_types", None) or [""] * len(blocks)
-    kinds = [_kind(block, own) for block, own in zip(blocks, types, strict=True)]
-    last = len(blocks) - 1
+    blocks, config, kinds = blocks_of(model), model.config, kinds_of(model)
+    types, last = getattr(config, "layer_types", None), len(blocks) - 1
     middle = {kind: number for number, kind in reversed([*enumerate(kinds)][1:last])}
     stays = sorted({0, *middle.values(), last})
     for place, number in enumerate(stays):
         blocks[place] = blocks[number]
     del blocks[len(stays) :]
     config.num_hidden_layers = len(stays)
-    if types[0]:
+    if types:
         with suppress(AttributeError):  # computed from other numbers, which the blocks have read
             config.layer_types = [types[number] for number in stays]
     return [stays.index(number if number in (0, last) else middle[kinds[number]]) for number in range(last + 1)]
+
+
+def kinds_of(model: torch.nn.Module) -> list[str]:
+    """Of each block what it computes."""
+    blocks = blocks_of(model)
+    types = getattr(model.config, "layer_types", None) or [""] * len(blocks)
+    return [_kind(block, own) for block, own in zip(blocks, types, strict=True)]
 
 
 def _kind(block: torch.nn.Module, layer_type: str) -> str:
@@ -45,33 +48,6 @@ def _kind(block: torch.nn.Module, layer_type: str) -> str:
         facts = {key: value for key, value in vars(module).items() if isinstance(value, plain) and key not in _NUMBERS}
         found.append((name, type(module).__name__, sorted(facts.items())))
     return repr(found)
-
-
-def parts_of_all(parts: Sequence[Part], order: Sequence[int]) -> list[Part]:
-    """The parts with all blocks, each with the memory that its stand-in keeps or frees.
-
-    Between the passes autocast frees its copies, so the backward pass begins with what it will free.
-    """
-    passed = [(before, part) for before, part in pairwise(parts) if part.phase == "backward" and part.unit.isdecimal()]
-    freed = {int(part.unit): before.end_bytes - part.end_bytes for before, part in passed}
-    found: list[Part] = []
-    for number, unit in _sequence(parts, order):
-        part, before = parts[number], parts[number - 1] if number else Part("", "")
-        now = found[-1] if found else before
-        if part.phase == "backward" and now.phase == "forward":
-            now.end_bytes = before.end_bytes + sum(freed[one] for one in order) - sum(freed.values())
-        more, more_gradients = now.end_bytes - before.end_bytes, now.gradient_bytes - before.gradient_bytes
-        found.append(
-            replace(
-                part,
-                unit=unit,
-                peak_bytes=part.peak_bytes + more,
-                peak_with_gradients_bytes=part.peak_with_gradients_bytes + more + more_gradients,
-                end_bytes=part.end_bytes + more,
-                gradient_bytes=part.gradient_bytes + more_gradients,
-            )
-        )
-    return found
 
 
 def _sequence(parts: Sequence[Part], order: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -85,18 +61,25 @@ def _sequence(parts: Sequence[Part], order: Sequence[int]) -> Iterator[tuple[int
             yield from ((place[part.phase, str(stand_in)], str(block)) for block, stand_in in blocks)
 
 
-def events_of_all(parts: Sequence[Part], order: Sequence[int]) -> Iterator[Event]:
-    """What the allocator does in a micro-batch with all blocks."""
-    there: set[Name] = set()
+def parts_of_all(parts: Sequence[Part], order: Sequence[int], kinds: Sequence[str]) -> list[Part]:
+    """The parts with all blocks, each with the events of its stand-in. Args: kinds: of all blocks."""
+    sizes = {name: size for part in parts for name, size in part.events if size > 0}
+    found, there = [], {}
     for number, unit in _sequence(parts, order):
+        found.append(Part(parts[number].phase, unit))
         for name, size in parts[number].events:
-            names = _names(name, parts[number].unit, unit, order)
-            if size > 0:
-                there.update(names)
-            names = [one for one in names if one in there]
-            if size == 0:
-                there.difference_update(names)
-            yield from ((one, size) for one in names)
+            for one in _names(name, parts[number].unit, unit, order):
+                if size > 0:
+                    there[one] = size
+                elif one[1].isdecimal() and kinds[int(one[1])] != kinds[order.index(int(name[1]))]:
+                    # The block beside it is of another kind: its last tensor of this size.
+                    alike = [other for other in there if other[:2] == one[:2] and there[other] == sizes[name]]
+                    one = alike[-1] if alike else one
+                if one in there:
+                    found[-1].events.append((one, size))
+                    if size == 0:
+                        del there[one]
+    return found
 
 
 def _names(name: Name, stand_in: str, unit: str, order: Sequence[int]) -> list[Name]:

@@ -7,7 +7,7 @@ sizes and order alone. Source: c10/cuda/CUDACachingAllocator.cpp. A few sizes ar
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
 
-from workshop.simulate.tensor_bytes import ALLOCATION_BYTES, KEPT, Event
+from workshop.simulate.tensor_bytes import ALLOCATION_BYTES, Event
 
 _MIB = 2**20
 # kSmallSize, kSmallBuffer; kMinLargeAlloc, kLargeBuffer; kRoundLarge.
@@ -80,11 +80,11 @@ def gaps(events: Sequence[Event], weights: Sequence[tuple[int, bool]], micro_bat
         for number in range(micro_batches):
             for name, size in events:
                 key = (number, name)
-                if size == KEPT and "backward" not in memory.places:
+                if size < 0 and "backward" not in memory.places:
                     memory.take("backward", _WORKSPACE)
                 if size > 0:
                     memory.take(key, size)
-                elif size == KEPT and number == 0:
+                elif size < 0 and number == 0:
                     gradients.add(key)
                 elif key in memory.places and key not in gradients:  # a later gradient is added to the first one
                     memory.give_back(key)

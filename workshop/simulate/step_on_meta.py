@@ -25,10 +25,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from workshop.kernels.fast_models.loss import LossHead
 from workshop.record.errors import InputError
 from workshop.simulate.adapters_on_meta import frozen_bytes, numbers, with_adapters
-from workshop.simulate.all_blocks import cut, events_of_all, operations_of_all, parts_of_all
+from workshop.simulate.all_blocks import cut, kinds_of, operations_of_all, parts_of_all
 from workshop.simulate.allocator import gaps
 from workshop.simulate.fake_cuda import HALF, OnCuda, mimic_cuda
-from workshop.simulate.tensor_bytes import Tracker
+from workshop.simulate.tensor_bytes import Tracker, memory_of
 from workshop.training.models import blocks_of, shape_config
 
 # By LossHead, as in further/dimensions/, whose rows are whole: without a mask.
@@ -165,7 +165,7 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     model has it.
     """
     model = build(shape)
-    order = cut(model)
+    kinds, order = kinds_of(model), cut(model)
     model = prepare(model, shape)
     blocks = blocks_of(model)
     inside = {id(one) for one in blocks.parameters()}
@@ -175,9 +175,9 @@ def simulate(shape: StepShape) -> dict[str, Any]:
     modules += [module for number in order for module in blocks[number].modules()]
     usual = _micro_batch(model, shape)
     micro_batches = _compiled_micro_batches(model, shape) if shape.compile else [usual]
-    parts = [part for one in micro_batches for part in parts_of_all(one.parts, order)]
+    parts = [parts_of_all(one.parts, order, kinds) for one in micro_batches]
     found = {
-        "parts": [{name: value for name, value in vars(part).items() if name != "events"} for part in parts],
+        "parts": [moment for one in parts for moment in memory_of(one)],
         "blocks": len(order),
         **_sizes(parameters, of_blocks, len(order)),
         "parameter_modules": sum(any(True for _ in one.parameters(recurse=False)) for one in modules),
@@ -188,7 +188,7 @@ def simulate(shape: StepShape) -> dict[str, Any]:
         found["trained"] = _sizes(trained, trained_of_blocks, len(order))
         found["frozen"] = frozen_bytes(parameters, of_blocks, len(order))
     if shape.engine == "autocast" and not shape.compile:
-        events = [*events_of_all(usual.parts, order)]
+        events = [event for part in parts[0] for event in part.events]
         weights = [(one.nbytes, one.requires_grad) for one in parameters]
         found["gaps"] = {"once": gaps(events, weights, 1), "added": gaps(events, weights, 2)}
     return found
@@ -221,7 +221,6 @@ def _micro_batch(model: torch.nn.Module, shape: StepShape) -> Tracker:
         tracker.begin("backward", "head")
         loss.backward()
         del loss, inputs
-    tracker.end()
     return tracker
 
 

@@ -1,6 +1,7 @@
 """How many bytes of tensors live while PyTorch computes, part by part, with the operations that were launched."""
 
 import weakref
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +17,8 @@ _MOST_LAUNCHES = 20_000
 
 # A tensor's name: phase and unit of the part that made it, and its place among those that the part made.
 Name = tuple[str, str, int]
-# Its bytes where it is made, 0 where it is freed, KEPT where it becomes a gradient.
+# Its bytes where it is made, 0 where it is freed, their negative where it becomes a gradient.
 Event = tuple[Name, int]
-KEPT = -1
 # By part's unit and class of operation: launches, FLOPs and bytes.
 Operations = dict[str, dict[str, dict[str, int]]]
 
@@ -35,23 +35,33 @@ def tensors_of(values: Any) -> list[torch.Tensor]:
 
 @dataclass
 class Part:
-    """A stretch of the step: the forward or backward pass of the embedding, of one block, or of head and loss.
-
-    Attributes:
-        peak_bytes: beside parameters and their finished gradients.
-        peak_with_gradients_bytes: the same and the gradients that are ready by then, from none at the step's beginning.
-        end_bytes: beside parameters and gradients when it ends.
-        gradient_bytes: of the gradients that are ready when it ends.
-        events: in their order.
-    """
+    """A stretch of the step: the forward or backward pass of the embedding, of one block, or of head and loss."""
 
     phase: str
     unit: str
-    peak_bytes: int = 0
-    peak_with_gradients_bytes: int = 0
-    end_bytes: int = 0
-    gradient_bytes: int = 0
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)  # in their order
+
+
+def memory_of(parts: Sequence[Part]) -> Iterator[dict[str, int]]:
+    """Bytes in each part of a micro-batch, beside the parameters.
+
+    peak_bytes: without finished gradients; peak_with_gradients_bytes: with those that are ready by then, from none at
+    the step's beginning; end_bytes, gradient_bytes: when it ends, beside the gradients, and of these.
+    """
+    live: dict[Name, int] = {}
+    now = gradients = 0
+    for part in parts:
+        peak, with_gradients = now, now + gradients
+        for name, size in part.events:
+            if size < 0:
+                gradients -= size
+                continue
+            now += size or -live.pop(name)
+            if size:
+                live[name] = size
+            peak, with_gradients = max(peak, now), max(with_gradients, now + gradients)
+        peaks = {"peak_bytes": peak, "peak_with_gradients_bytes": with_gradients}
+        yield peaks | {"end_bytes": now, "gradient_bytes": gradients}
 
 
 class Tracker(TorchDispatchMode):
@@ -62,54 +72,38 @@ class Tracker(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.live: dict[int, int] = {}
-        self.now_bytes = 0
         self.parts: list[Part] = []
         self.operations: Operations = {}
-        self.gradient_bytes = 0
-        self._names: dict[int, Name] = {}  # of those in `live`
+        self._names: dict[int, Name | None] = {}  # of living tensors by their memory; None: not counted
         self._made = 0  # in this part
 
     def begin(self, phase: str, unit: str) -> None:
-        self.end()
-        self.parts.append(Part(phase, unit, self.now_bytes, self.now_bytes + self.gradient_bytes))
+        self.parts.append(Part(phase, unit))
         self._made = 0
 
-    def end(self) -> None:
-        if self.parts:
-            self.parts[-1].end_bytes, self.parts[-1].gradient_bytes = self.now_bytes, self.gradient_bytes
-
     def ignore(self, tensor: torch.Tensor) -> None:
-        """A parameter, a buffer, a gradient: from now on not counted."""
-        key = tensor.untyped_storage()._cdata
-        self.now_bytes -= self.live.get(key, 0)
-        self.live[key] = 0
-        weakref.finalize(tensor.untyped_storage(), self.live.pop, key, None)
+        """A parameter or a buffer is not counted."""
+        self._see(tensor, counted=False)
 
-    def _see(self, tensor: torch.Tensor) -> None:
+    def _see(self, tensor: torch.Tensor, counted: bool = True) -> None:
         storage = tensor.untyped_storage()
         key, size = storage._cdata, allocated_bytes(tensor)
-        if key in self.live or not size:
+        if key in self._names or not size:
             return
-        self.live[key] = size
-        self.now_bytes += size
-        part = self.parts[-1]
-        part.peak_bytes = max(part.peak_bytes, self.now_bytes)
-        part.peak_with_gradients_bytes = max(part.peak_with_gradients_bytes, self.now_bytes + self.gradient_bytes)
-        self._names[key] = part.phase, part.unit, self._made
-        self._made += 1
-        part.events.append((self._names[key], size))
+        self._names[key] = None
         weakref.finalize(storage, self._free, key)
+        if counted:
+            part = self.parts[-1]
+            self._names[key] = part.phase, part.unit, self._made
+            self._made += 1
+            part.events.append((self._names[key], size))
 
     def keep(self, gradient: torch.Tensor) -> None:
-        """It is a parameter's from now on, and not counted."""
-        self.gradient_bytes += gradient.nbytes
-        if name := self._names.get(gradient.untyped_storage()._cdata):
-            self.parts[-1].events.append((name, KEPT))
+        """It is a parameter's from now on."""
+        self.parts[-1].events.append((self._names[gradient.untyped_storage()._cdata], -gradient.nbytes))
 
     def _free(self, key: int) -> None:
-        self.now_bytes -= self.live.pop(key, 0)
-        if name := self._names.pop(key, None):
+        if name := self._names.pop(key):
             self.parts[-1].events.append((name, 0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -9,7 +9,7 @@ from choose.cards import CARDS, Card
 from tests.simulated_here import simulated_here
 from tests.tools.conftest import write_run
 from tools.__main__ import main
-from tools.plan.choice import FORM, strategies
+from tools.commands.choice import FORM, strategies
 
 TABLE_1 = "**Table 1** *Summary*\n\n| Metric | Value |\n|---|---:|\n| Train Loss (mean) | 0.7039 |\n"
 DEAR = 1.25  # times the GPU-hours of the cheapest accepted strategy
