@@ -210,8 +210,10 @@ def outcome(
         return _ended(failure.state, failure.text, failure.name)
     if exit_code == 0:
         return _ended("failed", f"exit code 0, but {NO_END}")
-    crash = signal_name(exit_code - 128) if exit_code - 128 in CRASHES else ""
-    return _ended("failed", f"exit code {exit_code} without an error message in train.out", crash)
+    ended_by = signal_name(exit_code - 128)
+    how = f"exit code {exit_code}, {ended_by}," if ended_by else f"exit code {exit_code}"
+    crash = ended_by if exit_code - 128 in CRASHES else ""
+    return _ended("failed", f"{how} without an error message in train.out", crash)
 
 
 def _ended(state: str, reason: str, cause: str = "") -> dict[str, str]:

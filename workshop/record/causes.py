@@ -188,8 +188,8 @@ def cause(path: Path | str) -> Cause | None:
 
 
 def signal_name(number: int) -> str:
-    """Such as "Segmentation fault (SIGSEGV)"."""
-    return f"{signal.strsignal(number)} ({signal.Signals(number).name})"
+    """Such as "Segmentation fault (SIGSEGV)"; "" if there is no such signal."""
+    return f"{signal.strsignal(number)} ({signal.Signals(number).name})" if number in set(signal.Signals) else ""
 
 
 def _name(state: str, text: str) -> str:

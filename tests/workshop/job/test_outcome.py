@@ -31,6 +31,8 @@ LOST = "RuntimeError: connection closed by peer"
         (137, "", f"{RANK_1}\nsrun: error: node4: task 1: Exited with exit code 1", 0, "failed", RANK_1),
         (137, "", f"{STEP}\nsrun: error: node3: task 0: Killed", 0, "cancelled", STEP),
         (137, "", "CommError: no network\n{'loss': 0.5}", 0, "failed", LAUNCHER_KILLED),
+        (143, "", "", 0, "failed", "exit code 143, Terminated (SIGTERM), without an error message in train.out"),
+        (241, "", "", 0, "failed", "exit code 241 without an error message in train.out"),
         (1, "", f"{LOST}\n{TORCHRUN}", 0, "failed", f"{KILLED}: {TORCHRUN}"),
         (1, "", f"{LOST}\n{TORCHRUN}", 1, "oom", "the kernel killed a process on this node: no CPU memory left"),
         (1, "", f"{LOST}\n{DEEPSPEED}", 1, "oom", "the kernel killed a process on this node: no CPU memory left"),
