@@ -20,7 +20,8 @@ def test_gpus_sent_what_the_planner_counts_with(run: Run) -> None:
     sharding, parameters = run.record.sharding, run.record.model.parameters
     config = {"dp_replicate_size": sharding.replicas or 1, "reshard_after_forward": sharding.reshard_after_forward}
     strategy = Strategy(run.method, run.world_size, run.settings["grad_acc"], True, config, weight_bytes=2)
-    step = {"parameters": parameters, "block_parameters": parameters, "blocks": 1}
+    sizes = {"parameters": parameters, "block_parameters": parameters}
+    step = sizes | {"trained": sizes, "blocks": 1}
     (sent, _), (_, between) = (traffic(Workload({}, strategy, nodes), step) for nodes in (1, 2))
     counted = [measure(run, name) for name in ("sent_mib", "sent_between_nodes_mib")]
     assert [sent / 2**20, between / 2**20] == pytest.approx(counted, rel=0.002)
