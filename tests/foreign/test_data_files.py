@@ -220,11 +220,13 @@ def targets(template: str | None, messages: list[dict[str, str]], length: int = 
         (PREFILL, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (PREFILL, [USER, THOUGHT, USER, SAID], "<think>So.</think>Four.</s>Hello.</s>"),
         (UNASKED, [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
+        (CHATML.replace("<|assistant|>", "<|bot|>"), [USER, SAID, USER, SAID], "Hello.</s>Hello.</s>"),
         (CHATML.replace("|>", "|> "), [USER, SAID, USER, SAID], " Hello.</s> Hello.</s>"),
     ],
     ids=[
         *["none", "chatml", "gemma", "mistral", "thinking", "deaf", "own system", "assistant first", "prefill"],
-        *["prefill that an answer begins like", "no generation prompt", "a prompt that ends in a blank"],
+        *["prefill that an answer begins like", "no generation prompt", "a prompt of another header"],
+        "a prompt that ends in a blank",
     ],
 )
 def test_template_teaches_the_answers(template: str, messages: list[dict[str, str]], learnt: str) -> None:

@@ -154,10 +154,9 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
         after, asked = write(some), write(some[:-1]) if number else ""
         begin = write(some[:-1], add_generation_prompt=True) if number else ""
         asks = begin != asked and after.startswith(begin)
-        if not asks:  # no generation prompt, or a prefill: what another answer begins with, too, is the template's own
+        if not asks:  # no generation prompt, or another: what another answer begins with, too, is the template's own
             other = message | {"content": "b" if message["content"].strip().startswith("a") else "a"}
-            own = [after, write([*some[:-1], other])]
-            begin = commonprefix(own if begin == asked else [*own, begin])  # noqa: RUF071 (texts)
+            begin = commonprefix([after, write([*some[:-1], other])])  # noqa: RUF071 (texts)
         if not ((asks or after.startswith(asked)) and begin.startswith(before)):
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
