@@ -25,9 +25,7 @@ _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limit
 _NUMBERS = range(2, 7)  # columns
 # Of a first choice by one of these recipes.
 _INEXACT = {EIGHT_BITS: " Adam's moments have 8 bits: with exact ones none is sure to fit."}
-_INEXACT |= dict.fromkeys(
-    (PURE, PURE_8), " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
-)
+_INEXACT |= dict.fromkeys((PURE, PURE_8), " Its weights are in bf16, which loses updates: in fp32 none is sure to fit.")
 # Of tables with rows of one of these recipes.
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
@@ -65,18 +63,17 @@ def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
 def _first(question: Question, ranked: list[Candidate]) -> str:
     """The first choice with its command, and what may be cheaper; or which memory is too small for all."""
     first = ranked[0]
-    verdict = first.verdict
-    if verdict == "does not fit":
-        adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
-        fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
-        return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
+    if first.verdict == "does not fit":
+        adapters = [one for one in ranked if one.trains == "adapters" and one.verdict == "fits"]
+        fitting = f" It fits with adapters: {adapters[0].name}." if adapters else ""
+        return _wrapped(f"First: none. {_advice(question, ranked)}{fitting}")
     what = f"First: {first.name}, {_two_digits(first.gpu_hours)} GPU-hours."
-    if verdict == "close":
+    if first.verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     what += _INEXACT.get(first.recipe, "")
-    close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
-    cheapest = min((one for one in close if one.recipe == first.recipe), key=lambda one: one.gpu_hours, default=first)
-    if verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
+    close = [one for one in ranked if one.verdict == "close" and one.recipe == first.recipe]
+    cheapest = min(close, key=lambda one: one.gpu_hours, default=first)
+    if first.verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
     if local := first.without_slurm():
@@ -87,23 +84,22 @@ def _first(question: Question, ranked: list[Candidate]) -> str:
 def _why(question: Question, ranked: list[Candidate]) -> str:
     """Why this row, which others are as fast, and what --batch decides."""
     first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.recipe == ranked[0].recipe]
-    first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
-    alike = [one.prediction for one in (first, *others) if merits(one.workload) == merits(first.workload)]
+    first_s = first.prediction.sort_key[1]
+    peers = [one.prediction for one in (first, *others) if merits(one.workload) == merits(first.workload)]
     if not others:
         why = ", and no other row that trains the same way does"
     elif first.workload.plain:
         margin = f"{100 * first.prediction.surely_faster:.0f} %"
         why = f", shards and offloads nothing, and no row is surely faster (by {margin})"
-    elif first_s <= min(others_s):
+    elif first_s <= min(one.prediction.sort_key[1] for one in others):
         why = " and is the fastest"
-    elif first.prediction is not (fastest := min(alike, key=lambda one: one.sort_key)) and fastest.tight:
+    elif first.prediction is not (fastest := min(peers, key=lambda one: one.sort_key)) and fastest.tight:
         percent = 100 * SAME_HOST_ERROR
         why = f"; the fastest may leave less than 1 GiB with gaps; of those within {percent:.0f} % it needs the least"
     else:
         why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
-    rows = zip(others, others_s, strict=True)
-    equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
-    equal.pop(first.strategy, None)
+    near = [one for one in others if abs(one.prediction.sort_key[1] / first_s - 1) <= SAME_HOST_ERROR]
+    equal = dict.fromkeys(one.strategy for one in near if one.strategy != first.strategy)
     alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." if equal else ""
     batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
     fits = "fits" if first.verdict == "fits" else "may fit"
@@ -119,9 +115,8 @@ def _sbatch(one: Candidate) -> str:
 
 def _file(one: Candidate) -> list[str]:
     """What has to be written before the command; nothing for a shipped configuration."""
-    if not one.written:
-        return []
-    return [_wrapped(f"Write {Path(one.launcher).with_name(one.argument)}: {json.dumps(one.written)}")]
+    file = Path(one.launcher).parent / one.argument
+    return [_wrapped(f"Write {file}: {json.dumps(one.written)}")] if one.written else []
 
 
 def _packed_rows(question: Question, ranked: list[Candidate]) -> list[str]:
@@ -205,8 +200,7 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
     if beyond := shown[0].prediction.extrapolates:
         notes.append(f"No run of ours had {', '.join(beyond)}: the intervals are those of smaller ones.")
     for reason in dict.fromkeys(one.error for one in shown if one.error):
-        rows = ", ".join(one.strategy for one in shown if one.error == reason)
-        notes.append(f"unknown: {rows}: {reason.rstrip('.')}.")
+        notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}")
     if len(shown) < number:
         notes.append(f"{counted(number - len(shown), 'more row')}: --all.")
     return "\n".join(map(_wrapped, notes))

@@ -51,10 +51,8 @@ def rank(question: Question) -> list[Candidate]:
 def _largest(every: list[Candidate]) -> list[Candidate]:
     """Of each strategy, with and without checkpointing, the one with the largest micro-batch that fits, if one does."""
     found: dict[tuple[str, bool], Candidate] = {}
-    for one in every:  # from the largest one on
-        kind = one.strategy, one.checkpointing
-        if kind not in found or (found[kind].verdict != "fits" and one.verdict == "fits"):
-            found[kind] = one
+    for one in sorted(every, key=lambda one: one.verdict != "fits"):  # of those that fit, too, the largest one first
+        found.setdefault((one.strategy, one.checkpointing), one)
     return [*found.values()]
 
 
