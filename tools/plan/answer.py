@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tools.plan.candidates import ADAPTER_RANK, ADAPTERS, EIGHT_BITS, PURE, PURE_8, RUNGS, Candidate, Question
+from tools.plan.memory import MIB
 from tools.plan.predict import ALLOCATED_ERROR_PERCENT, SAME_HOST_ERROR, Range
-from tools.plan.ranking import best_of_each, rank
+from tools.plan.ranking import best_of_each, merits, rank
 from tools.plan.workload import EXAMPLES_PER_POSITION
 from tools.tables.markdown import padded
 from workshop.record.printable import counted
@@ -24,9 +25,7 @@ _TITLES = ("strategy", "rows", "GPU", "CPU", "tok/s", "GPU-h", "error %", "limit
 _NUMBERS = range(2, 7)  # columns
 # Of a first choice by one of these recipes.
 _INEXACT = {EIGHT_BITS: " Adam's moments have 8 bits: with exact ones none is sure to fit."}
-_INEXACT |= dict.fromkeys(
-    (PURE, PURE_8), " Its weights are in bf16, which loses small updates: with fp32 ones none is sure to fit."
-)
+_INEXACT |= dict.fromkeys((PURE, PURE_8), " Its weights are in bf16, which loses updates: in fp32 none is sure to fit.")
 # Of tables with rows of one of these recipes.
 _EXPLAINED = {
     ADAPTERS: f"LoRA and QLoRA train adapters of rank {ADAPTER_RANK}, not the weights.",
@@ -64,49 +63,43 @@ def _selected(firsts: list[Candidate], own: str) -> list[Candidate]:
 def _first(question: Question, ranked: list[Candidate]) -> str:
     """The first choice with its command, and what may be cheaper; or which memory is too small for all."""
     first = ranked[0]
-    verdict = first.verdict
-    if verdict == "does not fit":
-        adapters = [one for one in ranked if one.trains == "adapters" and not one.error]
-        fitting = [f" It fits with adapters: {one.name}." for one in adapters if one.prediction.verdict == "fits"]
-        return _wrapped(f"First: none. {_advice(question, ranked)}{''.join(fitting[:1])}")
+    if first.verdict == "does not fit":
+        adapters = [one for one in ranked if one.trains == "adapters" and one.verdict == "fits"]
+        fitting = f" It fits with adapters: {adapters[0].name}." if adapters else ""
+        return _wrapped(f"First: none. {_advice(question, ranked)}{fitting}")
     what = f"First: {first.name}, {_two_digits(first.gpu_hours)} GPU-hours."
-    if verdict == "close":
+    if first.verdict == "close":
         what += f" It is close: its tensors may take the {ALLOCATED_ERROR_PERCENT:g} % too much. None is sure to fit."
     what += _INEXACT.get(first.recipe, "")
-    close = [one for one in ranked if not one.error and one.prediction.verdict == "close"]
-    cheapest = min((one for one in close if one.recipe == first.recipe), key=lambda one: one.gpu_hours, default=first)
-    if verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
+    close = [one for one in ranked if one.verdict == "close" and one.recipe == first.recipe]
+    cheapest = min(close, key=lambda one: one.gpu_hours, default=first)
+    if first.verdict == "fits" and (times := first.gpu_hours / cheapest.gpu_hours) > 1 + SAME_HOST_ERROR:
         what += f" {times:.1f} times cheaper if it fits: {cheapest.name}."
     parts = [_wrapped(what), _wrapped(_why(question, ranked)), _command(_sbatch(first))]
     if local := first.without_slurm():
         parts += ["Without SLURM:", _command(local)]
-    if packed := _packed_rows(question, ranked):
-        parts += [_wrapped(packed[0]), _command(packed[1])]
-    if first.written:
-        file = Path(first.launcher).with_name(first.argument)
-        parts.append(_wrapped(f"Write {file}: {json.dumps(first.written)}"))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *_file(first), *_packed_rows(question, ranked)])
 
 
 def _why(question: Question, ranked: list[Candidate]) -> str:
     """Why this row, which others are as fast, and what --batch decides."""
     first, *others = [one for one in ranked if one.verdict == ranked[0].verdict and one.recipe == ranked[0].recipe]
-    first_s, *others_s = (one.prediction.sort_key[1] for one in (first, *others))
+    first_s = first.prediction.sort_key[1]
+    peers = [one.prediction for one in (first, *others) if merits(one.workload) == merits(first.workload)]
     if not others:
-        why = ", and no other row does"
+        why = ", and no other row that trains the same way does"
     elif first.workload.plain:
         margin = f"{100 * first.prediction.surely_faster:.0f} %"
         why = f", shards and offloads nothing, and no row is surely faster (by {margin})"
-    elif first_s <= min(others_s):
+    elif first_s <= min(one.prediction.sort_key[1] for one in others):
         why = " and is the fastest"
-    elif min([first, *others], key=lambda one: one.prediction.sort_key).prediction.tight:
+    elif first.prediction is not (fastest := min(peers, key=lambda one: one.sort_key)) and fastest.tight:
         percent = 100 * SAME_HOST_ERROR
-        why = f"; the fastest leaves less than 1 GiB, and of those within {percent:.0f} % it needs the least"
+        why = f"; the fastest may leave less than 1 GiB with gaps; of those within {percent:.0f} % it needs the least"
     else:
         why = "; what seems faster is not surely so, and needs more memory or offload, or we have not run it"
-    rows = zip(others, others_s, strict=True)
-    equal = dict.fromkeys(one.strategy for one, time_s in rows if abs(time_s / first_s - 1) <= SAME_HOST_ERROR)
-    equal.pop(first.strategy, None)
+    near = [one for one in others if abs(one.prediction.sort_key[1] / first_s - 1) <= SAME_HOST_ERROR]
+    equal = dict.fromkeys(one.strategy for one in near if one.strategy != first.strategy)
     alike = f" Equal within the error of {100 * SAME_HOST_ERROR:.0f} %: {', '.join(equal)}." if equal else ""
     batch = f"--batch {question.batch}: {counted(question.batch, 'row')} per GPU and step, here {first.micro_batches}"
     fits = "fits" if first.verdict == "fits" else "may fit"
@@ -120,16 +113,23 @@ def _sbatch(one: Candidate) -> str:
     return one.command(f"--mem={ceil(gib)}G", f"--time={minutes // 60}:{minutes % 60:02}:00")
 
 
-def _packed_rows(question: Question, ranked: list[Candidate]) -> tuple[str, str] | None:
-    """What the speed ladder's top rung gains over First, and its command; None where none of its rows fits."""
+def _file(one: Candidate) -> list[str]:
+    """What has to be written before the command; nothing for a shipped configuration."""
+    file = Path(one.launcher).parent / one.argument
+    return [_wrapped(f"Write {file}: {json.dumps(one.written)}")] if one.written else []
+
+
+def _packed_rows(question: Question, ranked: list[Candidate]) -> list[str]:
+    """What the speed ladder's top rung gains over First, and its command; nothing where none of its rows fits."""
     rows = [one for one in ranked if one.recipe in RUNGS and one.verdict == "fits"]
     if not rows or ranked[0].trains == "adapters":
-        return None
+        return []
     best = min(rows, key=lambda one: one.prediction.sort_key)
     times = ranked[0].prediction.sort_key[1] / best.prediction.sort_key[1]
     what = f"Packed rows: {best.name}, {times:.1f} times First's tokens/s, of full rows."
     padding = 100 * (1 - 1 / (EXAMPLES_PER_POSITION * question.length))
-    return f"{what} SQuAD's rows are {padding:.0f} % padding: the others are slower by that share.", _sbatch(best)
+    what += f" SQuAD's rows are {padding:.0f} % padding: the others are slower by that share."
+    return [_wrapped(what), _command(_sbatch(best)), *_file(best)]
 
 
 def _two_digits(value: float) -> str:
@@ -200,18 +200,16 @@ def _notes(question: Question, ranked: list[Candidate], shown: list[Candidate], 
     if beyond := shown[0].prediction.extrapolates:
         notes.append(f"No run of ours had {', '.join(beyond)}: the intervals are those of smaller ones.")
     for reason in dict.fromkeys(one.error for one in shown if one.error):
-        notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}.")
+        notes.append(f"unknown: {', '.join(one.strategy for one in shown if one.error == reason)}: {reason}")
     if len(shown) < number:
-        notes.append(f"{number - len(shown)} more rows: --all.")
+        notes.append(f"{counted(number - len(shown), 'more row')}: --all.")
     return "\n".join(map(_wrapped, notes))
 
 
 def _saved_by_four_bits(ranked: list[Candidate]) -> float:
-    """The share of LoRA's frozen weights that QLoRA has not, under the same strategy; 1 without such rows."""
-    found = [one for one in ranked if one.trains == "adapters" and not one.error]
-    sizes = {one.strategy: one.prediction.terms.get("frozen weights", 0) for one in found}
-    pairs = [(size, sizes[name[1:]]) for name, size in sizes.items() if name[0] == "Q" and sizes.get(name[1:])]
-    return min((1 - small / whole for small, whole in pairs), default=1)
+    """The share of the weights, in bf16, that QLoRA saves; 1 without its rows, of which some do not share weights."""
+    found = [one.prediction for one in ranked if one.recipe == "QLoRA" and not one.error]
+    return min((1 - one.terms.get("frozen weights", 0) * MIB / (2 * one.parameters) for one in found), default=1)
 
 
 def _wrapped(paragraph: str) -> str:

@@ -1,6 +1,6 @@
 """Which strategy: the candidates of a question, predicted from the same few simulated micro-batches, best first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tools.errors import InputError
@@ -11,7 +11,7 @@ from tools.plan.simulate import Shape, known, steps
 from tools.plan.workload import Workload
 
 KEPT_LENGTHS = (512, 2048, 4096)  # of rows; questions about shipped models are answered without a simulation
-_SLOW = (*RUNGS, PURE, PURE_8)  # recipes whose steps are simulated with --packed only
+_SLOW = (*RUNGS, PURE, PURE_8)  # recipes that are left out without --packed unless all their steps are known
 _TIE = 0.03  # a difference between predicted times that says nothing
 
 
@@ -26,7 +26,8 @@ def rank(question: Question) -> list[Candidate]:
         kinds = [("",), (EIGHT_BITS,), (PURE, PURE_8)]
         found = [*candidates(question), *layouts(question), *candidates(question, (EIGHT_BITS, *_SLOW))]
     found += candidates(question, [one for one in ADAPTERS if question.method in ("", one.lower())])
-    found = [one for one in found if question.packed or one.recipe not in _SLOW or known(one.workload.shape)]
+    slow = {one.recipe for one in found if one.recipe in _SLOW and not known(one.workload.shape)}
+    found = [one for one in found if question.packed or one.recipe not in slow]
     fitted, every = constants.load(), []
     for one, step in zip(found, steps([one.workload.shape for one in found]), strict=True):
         try:
@@ -42,7 +43,7 @@ def rank(question: Question) -> list[Candidate]:
     if not ranked:
         raise InputError(failed[0].error)
     options = [some for kind in kinds if (some := [one for one in ranked if one.recipe in kind])] or [ranked]
-    chosen = next((some for some in options if some[0].verdict == "fits"), options[0])
+    chosen = min(options, key=lambda some: some[0].prediction.sort_key[0])
     first = chosen[first_choice([one.prediction for one in chosen])]
     return [first, *(one for one in ranked if one is not first), *failed]
 
@@ -50,31 +51,29 @@ def rank(question: Question) -> list[Candidate]:
 def _largest(every: list[Candidate]) -> list[Candidate]:
     """Of each strategy, with and without checkpointing, the one with the largest micro-batch that fits, if one does."""
     found: dict[tuple[str, bool], Candidate] = {}
-    for one in every:  # from the largest one on
-        kind = one.strategy, one.checkpointing
-        if kind not in found or (found[kind].verdict != "fits" and one.verdict == "fits"):
-            found[kind] = one
+    for one in sorted(every, key=lambda one: one.verdict != "fits"):  # of those that fit, too, the largest one first
+        found.setdefault((one.strategy, one.checkpointing), one)
     return [*found.values()]
+
+
+def merits(workload: Workload) -> tuple[bool, bool, bool]:
+    """No offload, plain training on one GPU, a way that a run of ours took: the first one counts most."""
+    return not workload.strategy.offloads, workload.plain, workload.way in constants.load().ways
 
 
 def first_choice(options: Sequence[Prediction]) -> int:
     """The index of the row that an expert takes.
 
-    One without offload, with plain training on one GPU, in a way that a run of ours took, in this order, unless a row
-    without it is faster beyond both rows' errors. Of these the fastest; of rows within 3 % of it with no more
-    accumulation the one with the least memory. Where memory is tight also of slower rows that save twice that share.
+    One with the best merits, unless a row without them is faster beyond both rows' errors. Of these the fastest; of
+    rows within 3 % of it with no more accumulation the one with the least memory. Where memory is tight also of slower
+    rows that save twice that share.
     """
-    fastest, ways = min(options, key=lambda one: one.sort_key), constants.load().ways
+    fastest = min(options, key=lambda one: one.sort_key)
     kind, least, _ = fastest.sort_key
     most = least if fastest.verdict == "does not fit" else least * (1 + fastest.surely_faster)
     pool = [one for one in options if one.sort_key[:2] <= (kind, most)]
-    wishes: list[Callable[[Workload], bool]] = [
-        lambda workload: not workload.strategy.offloads,
-        lambda workload: workload.plain,
-        lambda workload: workload.way in ways,
-    ]
-    for wish in wishes:
-        pool = [one for one in pool if wish(one.workload)] or pool
+    best = max(merits(one.workload) for one in pool)
+    pool = [one for one in pool if merits(one.workload) == best]
     fastest = min(pool, key=lambda one: one.sort_key)
 
     def saves(one: Prediction) -> bool:

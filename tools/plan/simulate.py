@@ -87,7 +87,8 @@ def simulate(shapes: list[Shape]) -> Iterator[SimulatedStep]:
         every_s = 0.1 if sys.stderr.isatty() else 10
         with subprocess.Popen([sys.executable, "-c", code], **started, text=True) as process:
             try:
-                for _ in tqdm(shapes, "simulating", unit="step", leave=False, mininterval=every_s):
+                bar = {"unit": "step", "leave": False, "mininterval": every_s, "postfix": "the second time is instant"}
+                for _ in tqdm(shapes, "simulating", **bar):
                     if not (line := process.stdout.readline()):
                         errors.seek(0)
                         raise InputError(errors.read().strip().splitlines()[-1])

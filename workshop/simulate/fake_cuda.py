@@ -94,8 +94,8 @@ def mimic_cuda(autocast: torch.dtype | None, loss: str, narrow: bool = False) ->
 
 @torch.library.custom_op("shardlab::flex_attention", mutates_args=())
 def _flex(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sizes of flex_attention's results: [rows, heads, length, head size], and a logarithm per query."""
-    return torch.empty_like(query), query.new_empty(query.shape[:3], dtype=torch.float32)
+    """The sizes of flex_attention's results: [rows, heads, length, size of a value], and a logarithm per query."""
+    return torch.empty_like(query[..., : value.shape[-1]]), query.new_empty(query.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("shardlab::flex_attention_backward", mutates_args=())
@@ -145,10 +145,10 @@ _experts.register_autograd(
 _EXPERTS = torch.ops.shardlab.grouped_mm, torch.ops.shardlab.grouped_mm_backward
 register_flop_formula(_EXPERTS[0])(lambda rows, weights, **_: 2 * rows.numel() * weights[-1])
 register_flop_formula(_EXPERTS[1])(lambda gradient, rows, weights, **_: 4 * rows.numel() * weights[-1])
-# No position left out, and as many heads of keys as of queries, as for the other kernels.
+# No position left out, as for the other kernels.
 _FLEX = torch.ops.shardlab.flex_attention, torch.ops.shardlab.flex_attention_backward
-register_flop_formula(_FLEX[0])(lambda query, *_, **__: sdpa_flop_count(query, query, query))
-register_flop_formula(_FLEX[1])(lambda gradient, query, *_, **__: sdpa_backward_flop_count(gradient, *[query] * 3))
+register_flop_formula(_FLEX[0])(lambda *shapes, **_: sdpa_flop_count(*shapes))
+register_flop_formula(_FLEX[1])(lambda *shapes, **_: sdpa_backward_flop_count(*shapes[:4]))
 
 
 def _attention(

@@ -239,7 +239,10 @@ def _compiled_micro_batches(model: torch.nn.Module, shape: StepShape) -> list[Tr
         with OnCuda(shape.autocast):
             model(**batch(shape, model.config.model_type))
         hook.remove()
-        compile_blocks(blocks, *calls[0], shape.autocast, shape.ddp_bucket_mib << 20)
+        kinds = kinds_of(model)
+        for kind in dict.fromkeys(kinds):
+            equal = [block for block, own in zip(blocks, kinds, strict=True) if own == kind]
+            compile_blocks(equal, *calls[0], shape.autocast, shape.ddp_bucket_mib << 20)
     return [_micro_batch(model, shape), *uncompiled]
 
 

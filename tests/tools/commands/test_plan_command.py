@@ -155,8 +155,9 @@ def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(
     model = tmp_path / "own.json"
     model.write_text((REPO / "workshop/shapes/tiny-llama.json").read_text())
     command = ("python", "-m", "tools", "plan", "model", model, "--batch", "1", "--length", "64")
-    first = run(*command, "--gpu", "h200").stdout
-    assert "First: one GPU" in first
+    asked = run(*command, "--gpu", "h200")
+    first = asked.stdout
+    assert "First: one GPU" in first and "the second time is instant" in asked.stderr, "nothing said why to wait"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert run(*command, "--gpu", "h200").stdout == first
     assert "First: one GPU" in run(*command, "--gpu", "V100").stdout

@@ -203,6 +203,9 @@ def test_packed_rows_are_proposed_with_their_line_where_the_ladder_trains_the_mo
     text = said(GPT2, ranked)
     assert f"Packed rows: {packed.name}, {speeds[0] / speeds[1]:.1f} times First's tokens/s, of full rows." in text
     assert "RUNG=13_graph sbatch --mem=" in text and ranked[0].recipe == ""
+    deepseek = Question("deepseek-v2-lite", 8, 1, "a100-80gb", method="full")  # it was compiled as its first block
+    files = re.findall(r"Write (\S+):", said(deepseek, rank(deepseek)))
+    assert files == ["fsdp/planned.json", "further/speed-ladder/planned.json"], "the second command did not start"
     assert not list(candidates(replace(GPT2, gpu="t4"), RUNGS)), "its kernels need bf16"
     refused = next(candidates(replace(GPT2, model="granite-3.3-8b"), RUNGS))
     with pytest.raises(InputError, match="granite: the ladder's kernels would train another model"):
@@ -235,11 +238,35 @@ def test_text_decoder_of_a_vision_model_is_planned_alone(tmp_path: Path) -> None
     assert "The text decoder of qwen3_vl alone, with random weights" in said(question, ranked)
 
 
-def test_note_says_where_four_bits_save_nothing() -> None:
+@pytest.mark.parametrize("method", ["", "qlora"])  # the second one was not told, as LoRA's rows were missing
+def test_note_says_where_four_bits_save_nothing(method: str) -> None:
     """Experts are no torch.nn.Linear: QLoRA of 30 billion parameters takes as much as LoRA."""
     for model, little in {"qwen-3-30b-a3b": True, "llama-3.1-8b": False}.items():
-        question = Question(model, 8, 1, "h100-80gb")
+        question = Question(model, 8, 1, "h100-80gb", method=method)
         assert (" of the frozen weights: experts are no torch.nn.Linear" in said(question, rank(question))) == little
+
+
+def test_why_is_true_of_the_table() -> None:
+    """Of ZeRO-3 without offload it said that no row within 10 % needs less; of 8 bits that no other row fits."""
+    question = Question("qwen-3-32b", 8, 1, "a100-80gb", length=2048, batch=8)
+    first, *others = ranked = rank(question)
+    near = [one for one in others if one.recipe == "" and abs(one.gpu_hours / first.gpu_hours - 1) < 0.1]
+    assert not first.workload.strategy.offloads and min(one.prediction.needed_mib for one in near) < 45 * 1024
+    assert "it needs the least" not in said(question, ranked)
+    question = Question("qwen-3-14b", 4, 1, "a6000", batch=8)
+    assert "it fits, and no other row that trains the same way does." in said(question, rank(question))
+
+
+def test_a_close_row_that_loses_digits_comes_before_none() -> None:
+    """8B on 48 GiB with 64 GiB of CPU memory: First was none, though bf16 with 8-bit moments may fit."""
+    first = rank(Question("llama-3.1-8b", 1, 1, "a6000", node_gib=64, method="full"))[0]
+    assert (first.verdict, first.recipe) == ("close", "bf16, 8-bit")
+
+
+def test_a_recipe_is_compared_by_its_best_micro_batch_or_not_at_all() -> None:
+    """With 13 rows only 1 x 13 was kept for bf16: it looked eight times slower than plain training."""
+    kept = {rows: {one.recipe for one in rank(replace(GPT2, batch=rows, method="full"))} for rows in (3, 4)}
+    assert {"bf16", "rung 13"} <= kept[4] and not {"bf16", "rung 13"} & kept[3]
 
 
 def test_largest_micro_batch_fits_and_the_next_one_does_not() -> None:

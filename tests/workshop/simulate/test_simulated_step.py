@@ -105,3 +105,13 @@ def test_compiled_blocks_keep_what_was_measured() -> None:
     states_bytes = step["frozen"]["bytes"] + 12 * step["trained"]["parameters"]
     measured_mib = json.loads((run / "summary.json").read_text())["peak_mem_alloc_mib"]
     assert peak_mib(step, states_bytes, "peak_bytes") == pytest.approx(measured_mib, rel=0.03)
+
+
+def test_unlike_blocks_are_compiled_each_as_they_are(tmp_path: Path) -> None:
+    """DeepSeek's rung 12 was unknown: all blocks became the first one, and attention's results had a query's size."""
+    small = {"hidden_size": 64, "num_hidden_layers": 3, "n_routed_experts": 8, "vocab_size": 512, "kv_lora_rank": 16}
+    config = json.loads((REPO / "workshop/shapes/deepseek-v2-lite.json").read_text()) | small
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    eager, compiled = ({**TOP, "max_length": 64, "loss_chunk": 64, "compile": on} for on in (False, True))
+    one, other = (simulate(StepShape(str(tmp_path), batch_size=2, labelled=9, **to)) for to in (eager, compiled))
+    assert one["parameters"] == other["parameters"] and peak_mib(other, 0) < peak_mib(one, 0)
