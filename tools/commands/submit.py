@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import shlex
 import sys
 from collections import Counter
@@ -25,8 +24,6 @@ from workshop.record.exercises import REPO, find_exercise, repository_of
 from workshop.record.printable import counted
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
-# Name programs that bash, the loader or Python run: they are never taken from a file.
-_RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +144,7 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         raise refusal(f"it was started with {launcher}", expected)
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
         raise refusal(f".resume.json sets {', '.join(sorted(unknown))}", "settings")
-    settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
+    settings.pop("CONDA_SH_PATH", None)  # a program that bash would run: never from a file
     nodes, gpus = (str(count or 1) for count in (run.record.nodes, run.record.gpus_per_node))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     # tiny.env's single thread, which is no setting: with more a resumed run is ten times slower on a busy laptop.
