@@ -162,9 +162,9 @@ def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show:
         runs: which fill the exercise's tables that the form lacks.
         show: also figures of cells that the participant has not read, or read wrongly.
     """
-    folders = {table.filled.table.path.parent for table in checked if table.copy.number not in choice.definitions()}
-    predicted = [*choice.predictions([table.copy for table in checked])]
-    for folder in folders:
+    of_choice = choice.definitions()
+    predicted = [*choice.predictions([table.copy for table in checked if table.copy.number in of_choice])]
+    for folder in {table.filled.table.path.parent for table in checked if table.copy.number not in of_choice}:
         predicted += typed_predictions(text, folder)
     tables = {table.copy.number: table.filled for table in checked}
     missing = {number for _, _, places in predicted for number, *_ in places} - tables.keys()
