@@ -135,7 +135,7 @@ def check_output(output: Path) -> None:
 
 
 @contextmanager
-def drawing(output: Path, rows: int, columns: int, height_inches: float) -> Iterator[tuple[Any, Any]]:
+def drawing(output: Path, rows: int, height_inches: float) -> Iterator[tuple[Any, Any]]:
     """matplotlib's figure and axes, as pyplot.subplots gives them; written to `output` unless the block raises.
 
     An SVG is the same text for the same runs, and light or dark as the reader's page is.
@@ -146,7 +146,7 @@ def drawing(output: Path, rows: int, columns: int, height_inches: float) -> Iter
 
     with rc_context(_LOOK):
         drawn = Figure(figsize=(_WIDTH_INCHES, height_inches), layout="constrained")
-        yield drawn, drawn.subplots(rows, columns)
+        yield drawn, drawn.subplots(rows)
         for text in drawn.findobj(Text):  # a name with dollar signs is no formula; a tick such as 10^3 is one
             text.set_parse_math(text.get_text().startswith(r"$\mathdefault"))
             text.set_text(printable(text.get_text()))
@@ -166,16 +166,13 @@ def label(axes: Any, x_label: str, y_label: str, if_empty: str) -> None:
         axes.text(0.5, 0.5, if_empty, ha="center", transform=axes.transAxes)
 
 
-def legend_below(drawn: Any, axes: Iterable[Any], columns: int) -> None:
-    """One legend below the axes; a name on several axes appears once.
-
-    It has one column where `columns` would be wider than the figure.
-    """
+def legend_below(drawn: Any, axes: Iterable[Any]) -> None:
+    """One legend below the axes, in two columns if they fit; a name on several axes appears once."""
     pairs = [pair for part in axes for pair in zip(*part.get_legend_handles_labels(), strict=True)]
     names = {textwrap.fill(name, _LEGEND_WIDTH): line for line, name in pairs}
     if names:
-        fitting = columns if max(map(len, names)) * columns < _LEGEND_WIDTH else 1
-        drawn.legend(names.values(), names, ncols=fitting, loc="outside lower center", fontsize="small")
+        columns = 2 if 2 * max(map(len, names)) < _LEGEND_WIDTH else 1
+        drawn.legend(names.values(), names, ncols=columns, loc="outside lower center", fontsize="small")
 
 
 def run_label(run: Run) -> str:

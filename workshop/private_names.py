@@ -108,12 +108,12 @@ def save_in(trainer: Any, folder: Path) -> None:
     save = trainer._save_checkpoint
 
     def save_there(*given: Any) -> None:
-        own = trainer.args.output_dir
+        before = trainer.args.output_dir
         trainer.args.output_dir = str(folder)
         try:
             save(*given)
         finally:
-            trainer.args.output_dir = own
+            trainer.args.output_dir = before
 
     trainer._save_checkpoint = save_there
 

@@ -162,16 +162,17 @@ def _about_predictions(checked: list[Checked], text: str, runs: list[Run], show:
         runs: which fill the exercise's tables that the form lacks.
         show: also figures of cells that the participant has not read, or read wrongly.
     """
-    folders = {table.filled.table.path.parent for table in checked if table.copy.number not in choice.definitions()}
-    found = [*choice.predictions([table.copy for table in checked])]
-    found += [one for folder in folders for one in typed_predictions(text, folder)]
+    of_choice = choice.definitions()
+    predicted = [*choice.predictions([table.copy for table in checked if table.copy.number in of_choice])]
+    for folder in {table.filled.table.path.parent for table in checked if table.copy.number not in of_choice}:
+        predicted += typed_predictions(text, folder)
     tables = {table.copy.number: table.filled for table in checked}
-    missing = {number for _, _, places in found for number, *_ in places} - tables.keys()
+    missing = {number for _, _, places in predicted for number, *_ in places} - tables.keys()
     definitions = table_definitions(TINY_LINE in text) if missing else {}
     tables |= {number: fill(definitions[number], runs) for number in missing}
     cells = {(number, *place): cell for number, table in tables.items() for place, cell in table.cells.items()}
     unread = {judged.cell for table in checked for judged in table.cells if judged.verdict != RIGHT and not show}
-    yield from prediction_lines(found, cells, unread)
+    yield from prediction_lines(predicted, cells, unread)
 
 
 def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
@@ -185,9 +186,9 @@ def _definition(copy: Grid, known: dict[str, Grid]) -> Grid:
         numbers = ", ".join(known) or "no blank tables"
         raise InputError(f"{place}: unknown Table {copy.number}; the READMEs have {numbers}")
     definition = known[copy.number]
-    own, right = (list(map(normalised, table.header)) for table in (copy, definition))
+    written, right = (list(map(normalised, table.header)) for table in (copy, definition))
     labels = definition.label_columns
-    if own[:labels] != right[:labels] or not set(own) <= set(right):
+    if written[:labels] != right[:labels] or not set(written) <= set(right):
         header = " | ".join(definition.header)
         blank = f"python -m tools fill {definition.path.parent.name} --blank{' --tiny' if definition.tiny else ''}"
         raise InputError(
@@ -252,11 +253,11 @@ def judge(typed: str, cell: Cell, tolerance: float, runs: list[Run]) -> tuple[st
         return WRONG, f"found {typed}: the logs {'have no such figure' if _is_missing(cell) else 'say otherwise'}"
     rounding = 0.5 * 10.0 ** -len(cell.text.partition(".")[2])
 
-    def near(one: float | str | None, figure: float | None) -> bool:
-        if not isinstance(one, float) or figure is None:
+    def near(written: float | str | None, figure: float | None) -> bool:
+        if not isinstance(written, float) or figure is None:
             return False
         allowed = max(abs(figure) * tolerance / 100, rounding)
-        return abs(one - figure) <= allowed * (1 + 1e-9)  # the rounding of the decimal fractions themselves
+        return abs(written - figure) <= allowed * (1 + 1e-9)  # the rounding of the decimal fractions themselves
 
     if near(value, cell.value):
         return RIGHT, ""

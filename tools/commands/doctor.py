@@ -75,7 +75,7 @@ def with_torch(environment: Mapping[str, str], names: Sequence[str]) -> dict[str
     """Check PyTorch, operators and the hub's cache, in a process: the tools themselves do not import PyTorch."""
     output, failed = ask(environment, sys.executable, "-m", "workshop.measure.doctor_probe", *names, timeout_s=300)
     try:
-        return {name: Finding(*found) for name, found in json.loads(output.splitlines()[-1]).items()}
+        return {name: Finding(*finding) for name, finding in json.loads(output.splitlines()[-1]).items()}
     except (IndexError, ValueError):
         return {"torch": Finding("error", failed or "no answer", "make install")}
 
@@ -95,7 +95,7 @@ def packages() -> Finding:
     file, wrong = REPO / "requirements.txt", []
     pins = re.findall(r"^([\w.-]+)==([\w.]+)", file.read_text(), re.MULTILINE)
     for name, pin in pins:
-        version = next((found.version for found in metadata.distributions(name=name)), "missing")
+        version = next((package.version for package in metadata.distributions(name=name)), "missing")
         if version.partition("+")[0] != pin:
             wrong.append(f"{name} {version} (expected {pin})")
     if wrong:
@@ -164,7 +164,7 @@ def network(environment: Mapping[str, str]) -> Finding:
     interfaces = [name for _, name in socket.if_nameindex()]
     nccl, gloo = (environment.get(f"{library}_SOCKET_IFNAME", "") for library in ("NCCL", "GLOO"))
     missing = []
-    if not nccl.startswith("^") and not any(one.startswith(tuple(nccl.lstrip("=").split(","))) for one in interfaces):
+    if not nccl.startswith("^") and not any(name.startswith(tuple(nccl.lstrip("=").split(","))) for name in interfaces):
         missing.append(f"NCCL_SOCKET_IFNAME={nccl}")
     if gloo and not set(gloo.split(",")) & set(interfaces):
         missing.append(f"GLOO_SOCKET_IFNAME={gloo}")

@@ -82,8 +82,11 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
         print("\n\n".join([*(table.markdown() for table in filled_in), sources(filled_in, most=1)]))
         return
     print("\n\n".join(f"{table.markdown()}\n\n{sources([table])}" for table in filled_in))
-    about = {note: [one.table.number for one in filled if note in one.notes] for one in filled for note in one.notes}
-    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in about.items()]  # each once
+    tables_of: dict[str, list[str]] = {}  # by note
+    for table in filled:
+        for note in table.notes:
+            tables_of.setdefault(note, []).append(table.table.number)
+    notes = [f"- Table {', '.join(numbers)}: {note}" for note, numbers in tables_of.items()]
     if without := [table.table.number for table in filled if not table.runs]:
         notes.append(f"- Table {', '.join(without)}: no run yet")
     notes += [f"- in no table: {line}" for line in left_out_lines(wanted, runs, command)]
@@ -91,10 +94,10 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
     if notes:
         print("\n".join(["\nNotes:", *notes]))
     print("\nnext: write your own figures into a copy of the tables, and compare:")
-    own = Path(f"my_results_{folder.name}{'_tiny' if arguments.tiny else ''}.md")  # ignored by git in every folder
-    if not own.exists():  # never overwrite a participant's file
-        print(f"  python -m tools fill {arguments.exercise}{' --tiny' if arguments.tiny else ''} --blank > {own}")
-    print(f"  python -m tools check {own}{same_runs(arguments)}")
+    form = Path(f"my_results_{folder.name}{'_tiny' if arguments.tiny else ''}.md")  # ignored by git in every folder
+    if not form.exists():  # never overwrite a participant's file
+        print(f"  python -m tools fill {arguments.exercise}{' --tiny' if arguments.tiny else ''} --blank > {form}")
+    print(f"  python -m tools check {form}{same_runs(arguments)}")
 
 
 def none_about(tables: list[Grid], runs: list[Run], logs: list[Path], nothing: str, command: str) -> NoRunsError:

@@ -47,12 +47,12 @@ def chosen_runs(arguments: argparse.Namespace, experiment: str | None = None) ->
     Raises:
         InputError: a folder is not there, or none of its runs is the owner's.
     """
-    found = find_runs(*chosen_logs(arguments), experiment=experiment)
-    own = [run for run in found if arguments.owner in (None, run.owner)]
-    if found and not own:
-        owners = ", ".join(sorted({run.owner for run in found}))
+    runs = find_runs(*chosen_logs(arguments), experiment=experiment)
+    chosen = [run for run in runs if arguments.owner in (None, run.owner)]
+    if runs and not chosen:
+        owners = ", ".join(sorted({run.owner for run in runs}))
         raise InputError(f"--owner {arguments.owner}: no run is in a folder of this user; there are runs of {owners}")
-    return own
+    return chosen
 
 
 def single_run(folder: Path) -> Run:

@@ -171,15 +171,15 @@ def listed(run: Run, name: str) -> str:
     """A figure in the list of runs; PyTorch's peak where nvidia-smi left no log."""
     if run.state != "completed":
         return ""
-    own, allocated = value_of(run, name), value_of(run, "peak_allocated_mib")
-    if name == "peak_gpu_mib" and own is None and allocated is not None:
+    logged, allocated = value_of(run, name), value_of(run, "peak_allocated_mib")
+    if name == "peak_gpu_mib" and logged is None and allocated is not None:
         return f"{OF_ONE_RUN[name].written(allocated)} (PyTorch)"
     return text_of(run, name)
 
 
-def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
+def _parts(entry: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
     """The values of run.html beside its charts; links are relative to the page's folder."""
-    run, figures = one.run, {}
+    run, figures = entry.run, {}
     for figure in OF_ONE_RUN.values():
         try:
             figures[figure.title] = figure.written(measure(run, figure.name)), figure.definition
@@ -191,7 +191,7 @@ def _parts(one: Entry, problems: set[str], page_folder: Path) -> dict[str, Any]:
     base = os.path.relpath(run.folder.resolve(), page_folder)
     log_shown = run.state != "completed" and "train.out" in run.files
     return {
-        "entry": one,
+        "entry": entry,
         "name": f"{run.record.exercise or run.folder.parent.name}: {run_label(run)}",
         "lists": {"What ran": _texts(_facts(run)), "Figures": figures, "Settings": _texts(settings)},
         "damaged": sorted(problems),

@@ -68,7 +68,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
     """
     gpus = any(name.startswith("gpu_memory") for run in runs for name in run.files)
     memory, key = ("GPU memory", "gpu_memory") if gpus else ("CPU memory", "cpu_memory")
-    with plots.drawing(output, 2, 1, 8) as (figure, (loss_axes, memory_axes)):
+    with plots.drawing(output, 2, 8) as (figure, (loss_axes, memory_axes)):
         figure.suptitle(title)
         loss_axes.set_title("Training loss", fontsize="medium")
         memory_axes.set_title(memory, fontsize="medium")
@@ -91,7 +91,7 @@ def draw(runs: list[Run], title: str, output: Path, over: str) -> str:
         unit = "GPU memory in use (MiB)" if gpus else "CPU memory, sum of the processes' RSS (MiB)"
         plots.label(loss_axes, plots.OVER[over][0], "training loss", "no log")
         plots.label(memory_axes, "time since the log's start (s)", unit, "no log")
-        plots.legend_below(figure, (loss_axes, memory_axes), columns=2)
+        plots.legend_below(figure, (loss_axes, memory_axes))
     return f"Training loss and {memory} of {title}"
 
 
@@ -129,7 +129,7 @@ def draw_table(exercise: Path, arguments: argparse.Namespace, runs: list[Run], o
     places = [0.0]  # of the bars, with a gap between groups
     for before, after in pairwise(groups):
         places.append(places[-1] + (1 if before == after else 1.6))
-    with plots.drawing(output, 1, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
+    with plots.drawing(output, 1, 0.4 * (places[-1] + 1) + 1.4) as (_, axes):
         for column in drawn:
             values = [cell.value or 0 for cell in cells[column]]
             bars = axes.barh(places, values, label=column)

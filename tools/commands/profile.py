@@ -116,6 +116,6 @@ def _longest_gap(kernels: list[Event], operators: list[Event]) -> tuple[float, s
     """
     gaps = [(before[1], after[0]) for before, after in pairwise(merged((start, end) for _, start, end in kernels))]
     start, end = max(gaps, key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
-    beside = [one for one in operators if min(one.end, end) - max(one.start, start) > (end - start) / 2]
-    shortest = min(beside, key=lambda one: one.end - one.start, default=None)
+    beside = [event for event in operators if min(event.end, end) - max(event.start, start) > (end - start) / 2]
+    shortest = min(beside, key=lambda event: event.end - event.start, default=None)
     return end - start, shortest.name if shortest else "nothing that PyTorch records"

@@ -31,10 +31,10 @@ _BLOCK = re.compile(
 
 # For figures that sentences quote.
 FUNCTIONS: dict[str, Callable[[float, float], float]] = {
-    "ratio": lambda one, other: one / other,
-    "difference": lambda one, other: one - other,
-    "percent": lambda one, other: 100 * one / other,
-    "percent_less": lambda one, other: 100 * (1 - one / other),
+    "ratio": lambda first, second: first / second,
+    "difference": lambda first, second: first - second,
+    "percent": lambda first, second: 100 * first / second,
+    "percent_less": lambda first, second: 100 * (1 - first / second),
 }
 _LIST = re.compile(r"^<!-- figures\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _CELLS = re.compile(r"(\w+(?: \w+)*): (\S+) (.+ \| .+)")
@@ -81,8 +81,8 @@ def main(arguments: argparse.Namespace) -> int:
 def documents() -> list[Path]:
     """Every document that may have generated blocks; none in hidden folders and participants' runs."""
     places = ("", "[!.]*/", f"{FURTHER}/*/", "logs/reference/")
-    found = {path for name in _DOCUMENTS for place in places for path in REPO.glob(f"{place}{name}")}
-    return sorted(found | set(REPO.glob("instructor/answers/*.md")))
+    paths = {path for name in _DOCUMENTS for place in places for path in REPO.glob(f"{place}{name}")}
+    return sorted(paths | set(REPO.glob("instructor/answers/*.md")))
 
 
 def folders_table(folder: Path) -> str:
@@ -190,8 +190,8 @@ def refreshed(path: Path, text: str, read: Callable[[Path], str]) -> tuple[str, 
                 continue
             name, _, titles[name] = definition.partition(": ")
             try:
-                function, one, other = titles[name].split()
-                values[name] = FUNCTIONS[function](values[one], values[other])
+                function, first, second = titles[name].split()
+                values[name] = FUNCTIONS[function](values[first], values[second])
             except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
                 forms = f"NAME: FILE#SECTION TABLE | ROW | COLUMN, or NAME: {' or '.join(FUNCTIONS)} of two names above"
                 raise InputError(f"{place}: {definition!r}: expected {forms}") from error

@@ -154,9 +154,9 @@ def _row(run: Run) -> dict[str, str]:
 
 
 def _csv_row(run: Run) -> list[object]:
-    own = {"folder": one_line(str(run.folder)), "ran_in": run.record.precision}
-    own["gpu"] = next(iter(run.record.gpu_names), None)
-    facts = [own[name] if name in own else run.fact(name) for name in _IN_CSV]
+    computed = {"folder": one_line(str(run.folder)), "ran_in": run.record.precision}
+    computed["gpu"] = next(iter(run.record.gpu_names), None)
+    facts = [computed[name] if name in computed else run.fact(name) for name in _IN_CSV]
     return [*facts, *(value_of(run, name) for name in OF_ONE_RUN)]
 
 

@@ -152,7 +152,7 @@ def rates_table(scored: list[Run]) -> str:
 
 def draw(shown: list[Recipe], output: Path) -> None:
     """Exact match over seconds of training, a line per recipe: the mean of its seeds' first scorings, second ..."""
-    with plots.drawing(output, 1, 1, 4.5) as (figure, axes):
+    with plots.drawing(output, 1, 4.5) as (figure, axes):
         for number, recipe in enumerate(shown):
             tenths = zip(*(sorted(curve.items()) for _, curve in recipe.curves), strict=False)
             steps, means = zip(*(map(fmean, zip(*seeds, strict=True)) for seeds in tenths), strict=True)
@@ -161,7 +161,7 @@ def draw(shown: list[Recipe], output: Path) -> None:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
         plots.label(axes, "seconds of training", "exact match (%)", "no scorings")
-        plots.legend_below(figure, [axes], columns=2)
+        plots.legend_below(figure, [axes])
 
 
 def _function(run: Run) -> tuple[Any, ...]:

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import re
 import shlex
 import sys
 from collections import Counter
@@ -25,8 +24,6 @@ from workshop.record.exercises import REPO, find_exercise, repository_of
 from workshop.record.printable import counted
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
-# Name programs that bash, the loader or Python run: they are never taken from a file.
-_RUNS_CODE = re.compile(r"BASH_ENV$|CONDA_SH_PATH$|LD_|PYTHON")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,14 +144,14 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
         raise refusal(f"it was started with {launcher}", expected)
     if unknown := settings.keys() - known_settings(exercise) - {"LOG_DIR"}:
         raise refusal(f".resume.json sets {', '.join(sorted(unknown))}", "settings")
-    settings = {name: value for name, value in settings.items() if not _RUNS_CODE.match(name)}
+    settings.pop("CONDA_SH_PATH", None)  # a program that bash would run: never from a file
     nodes, gpus = (str(count or 1) for count in (run.record.nodes, run.record.gpus_per_node))
     shape = {"GPUS_PER_NODE": gpus} | ({"EMULATED_NODES": nodes} if nodes != "1" else {})
     # tiny.env's single thread, which is no setting: with more a resumed run is ten times slower on a busy laptop.
     threads = {"OMP_NUM_THREADS": str(run.record.cpu_threads)} if run.record.cpu_threads else {}
     mark = {"SUBMISSION": run.record.submission} if run.record.submission else {}
-    own = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
-    environment = dict(shell) | settings | shape | threads | mark | own
+    resumed = {"RESUME_RUN": str(folder), "SHARDLAB": str(code)}
+    environment = dict(shell) | settings | shape | threads | mark | resumed
     options = [f"--nodes={nodes}", f"--gpus-per-node={gpus}"]
     if memory_mib := started.get("memory_mib"):  # an offload needs more than its launcher asks for
         options.append(f"--mem={memory_mib}M")
@@ -181,9 +178,9 @@ def _due(lines: list[Submission], logs: Path, local: bool, arguments: argparse.N
     queue = {} if local else slurm.queue()
     due: dict[tuple[Path, str], Submission] = {}
     for line in lines:
-        own = runs_of(line, runs)
-        completed = [run for run in own if run.state == "completed"]
-        state = queue.get(slurm.mark(line, logs)) or (own[-1].state if own else "missing")
+        runs_here = runs_of(line, runs)
+        completed = [run for run in runs_here if run.state == "completed"]
+        state = queue.get(slurm.mark(line, logs)) or (runs_here[-1].state if runs_here else "missing")
         if same := due.get((line.exercise, line.text)):
             reason = f"same as {same.place}"
         elif state in ("queued", "running"):
@@ -216,8 +213,8 @@ def _tasks(due: list[Submission], logs: Path) -> list[local_runs.Task]:
                 print(f"note: {path} is not in the snapshot ({size})")
         folder = code[root].folder
         command = [str(folder / line.exercise.relative_to(root) / line.launcher), *line.arguments]
-        own = {"LOG_DIR": str(logs), "SUBMISSION": line.text, "SHARDLAB": str(folder)}
-        tasks.append((line, command, os.environ | line.settings | own))
+        variables = {"LOG_DIR": str(logs), "SUBMISSION": line.text, "SHARDLAB": str(folder)}
+        tasks.append((line, command, os.environ | line.settings | variables))
     return tasks
 
 

@@ -119,7 +119,10 @@ def sent_bytes(record: RunRecord) -> float:
     if settings.get("padding") != "max_length":
         raise UnavailableError("no rows of one length")
     seen = {
-        name: value for one in (record.model, record.sharding) for name, value in vars(one).items() if value is not None
+        name: value
+        for part in (record.model, record.sharding)
+        for name, value in vars(part).items()
+        if value is not None
     }
     try:
         ranks = {"dp_size": record.dp_size, "ranks": record.world_size // record.dp_size}
@@ -227,10 +230,10 @@ def _experts(facts: dict[str, Any]) -> float:
     forward_passes = 2 if facts["gradient_checkpointing"] else 1
     rows = (forward_passes + 1) * facts["exchanged_tokens"] * facts["hidden_size"] * width
     sizes = forward_passes * facts["layers"] * facts["grad_acc"] * facts["experts"] * _INT64 * (ranks - 1) / ranks
-    rest, own = facts["parameters"] - experts, experts / ranks * width
+    rest, held = facts["parameters"] - experts, experts / ranks * width
     gathered = (rest + facts["block_parameters"] - experts) * width
     sharded = shards_of_weights(all_ranks, facts["grad_acc"], gathered, rest * width)
-    return rows + sizes + sharded + shards_of_weights(all_ranks // ranks, facts["grad_acc"], 2 * own, own)
+    return rows + sizes + sharded + shards_of_weights(all_ranks // ranks, facts["grad_acc"], 2 * held, held)
 
 
 _FORMULAS = {"tp": _tensor, "cp": _context, "sp": _ulysses, "pp": _pipeline, "ep": _experts}

@@ -54,7 +54,7 @@ def extremes(logs: Sequence[Sequence[float]], if_empty: str) -> dict[str, float]
     A job can run out of one node's memory, not of all nodes' sum. {} without a log; UnavailableError, whose text is
     `if_empty`, for logs without a sample.
     """
-    known = [mib for log in logs if (mib := [one for one in log if not math.isnan(one)])]
+    known = [mib for log in logs if (mib := [sample for sample in log if not math.isnan(sample)])]
     if logs and not known:
         raise UnavailableError(if_empty)
     ways = {"peak_mib": max, "mean_mib": fmean, "min_mib": min}
@@ -81,7 +81,7 @@ def read_nvidia_smi(path: Path | str) -> MemoryLog:
     gpu = [int(csv_log.number(path, line, row["index"], "index")) if indexed else row["uuid"] for line, row in rows]
     time_s = [seconds(path, line, row["timestamp"]) for line, row in rows]
     start_s = time_s[0] if time_s else math.nan
-    return MemoryLog(mib, [round(one - start_s, 3) for one in time_s], gpu, watts, start_s)
+    return MemoryLog(mib, [round(second - start_s, 3) for second in time_s], gpu, watts, start_s)
 
 
 def seconds(path: Path | str, line: int | None, stamp: str) -> float:
@@ -110,7 +110,7 @@ def read_psrecord(path: Path | str) -> MemoryLog:
     for number, line in lines:
         try:
             now_s, _, resident_mib, *others = map(float, line.split())
-            if 3 + len(others) != columns or not all(abs(one) <= csv_log.LARGEST for one in (now_s, resident_mib)):
+            if 3 + len(others) != columns or not all(abs(cell) <= csv_log.LARGEST for cell in (now_s, resident_mib)):
                 raise ValueError
         except ValueError:
             cut_off = len(line.split()) < 4 and set(line) <= set(b"0123456789. ")

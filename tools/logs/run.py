@@ -256,7 +256,7 @@ def read_steps(path: Path | str) -> StepLog | None:
     """
     if not (rows := csv_log.step_rows(path)):
         return None
-    names = [one.name for one in fields(StepLog) if one.name in rows[0][1]]
+    names = [column.name for column in fields(StepLog) if column.name in rows[0][1]]
     columns = ([csv_log.number(path, line, row[name], name, name != "loss") for line, row in rows] for name in names)
     return StepLog(*columns)
 

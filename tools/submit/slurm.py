@@ -56,10 +56,10 @@ def queued_again(job: str | None) -> bool:
 
 def minutes(text: str) -> float:
     """SLURM's durations, such as 30, 30:00, 1:00:00 and 1-00:00:00; infinite for a word."""
-    if not (found := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
+    if not (parts := re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)):
         return inf
-    days, first, second, third = (int(part or 0) for part in found.groups())
-    in_hours = found[1] or found[4]  # days-hours:minutes:seconds
+    days, first, second, third = (int(part or 0) for part in parts.groups())
+    in_hours = parts[1] or parts[4]  # days-hours:minutes:seconds
     return days * 1440 + first * 60 + second + third / 60 if in_hours else first + second / 60
 
 
@@ -74,8 +74,8 @@ def asked_minutes(line: Submission, site: Mapping[str, str]) -> tuple[str, float
 
 def site_options(root: Path) -> dict[str, str]:
     """The SBATCH_* variables of cluster.env; one that is already set wins."""
-    found = sourced(root / "cluster.env", os.environ) if (root / "cluster.env").is_file() else {}
-    return {name: value for name, value in found.items() if name.startswith("SBATCH_") and name not in os.environ}
+    variables = sourced(root / "cluster.env", os.environ) if (root / "cluster.env").is_file() else {}
+    return {name: value for name, value in variables.items() if name.startswith("SBATCH_") and name not in os.environ}
 
 
 def sbatch(options: Sequence[str], command: Sequence[str], environment: Mapping[str, str]) -> str:

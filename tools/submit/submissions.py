@@ -125,8 +125,8 @@ def _file(exercise: Path, named: str) -> Path:
 @cache
 def known_settings(exercise: Path) -> frozenset[str]:
     """The variables a run reads: its settings, and what the exercise's env_vars.sh exports beside them."""
-    own = {item.name.upper() for item in fields(settings_class(exercise))}
-    return frozenset({*own, *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
+    declared_names = {item.name.upper() for item in fields(settings_class(exercise))}
+    return frozenset({*declared_names, *exported(exercise / "env_vars.sh")} - {"LOG_DIR", "RUN_DIR", "CONFIG"})
 
 
 def exercise_files(names: Sequence[str]) -> list[Path]:
@@ -178,7 +178,7 @@ def shell_notes(lines: Sequence[Submission], shell: Mapping[str, str]) -> list[s
     if overrides := sorted({name for line in lines for name in line.overrides}):
         notes.append(f"from your shell, for every run: {' '.join(f'{name}={shell[name]}' for name in overrides)}")
     pairs = {
-        (name, value) for one in lines for name, value in one.source.settings.items() if one.settings[name] != value
+        (name, value) for line in lines for name, value in line.source.settings.items() if line.settings[name] != value
     }
     if replaced := [f"{name}={shell[name]}, not {value}" for name, value in sorted(pairs)]:
         notes.append(f"warning: your shell's value replaces the one that lines name: {'; '.join(replaced)}")

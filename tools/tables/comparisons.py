@@ -40,11 +40,11 @@ def ratio(name: str, reference: Where | Reference, sign: int = 1, scale: float =
     def value(select: Select, where: Where) -> float:
         other = reference(where) if callable(reference) else where | reference
         if equal_work:
-            positions = [value_of(select(one)[-1], "positions_trained") for one in (where, other)]
+            positions = [value_of(select(which)[-1], "positions_trained") for which in (where, other)]
             # The last step of an epoch is filled up.
             if all(positions) and not 1 / 1.1 < positions[0] / positions[1] < 1.1:
                 raise UnavailableError("unequal work")
-        here, there = (over_repeats(select(one), name) for one in (where, other))
+        here, there = (over_repeats(select(which), name) for which in (where, other))
         if not (here and there):
             raise UnavailableError("no factor defined from 0")
         return (here / there) ** sign * scale
@@ -79,10 +79,10 @@ def per_gpu(of: Value) -> Value:
     """The figure over the number of GPUs."""
 
     def value(select: Select, where: Where) -> float:
-        found, gpus = of(select, where), select(where)[-1].world_size
+        figure, gpus = of(select, where), select(where)[-1].world_size
         if not gpus:
             raise UnavailableError("no world_size")
-        return found / gpus
+        return figure / gpus
 
     return value
 
@@ -106,7 +106,7 @@ def loss_difference(select: Select, where: Where) -> float:
     here, undisturbed = run.steps, select(where | same | {"fault": "none"})[-1].steps
     if not (here and undisturbed) or here.step != undisturbed.step:
         raise UnavailableError("other steps")
-    differences = [abs(one - other) for one, other in zip(here.loss, undisturbed.loss, strict=True)]
+    differences = [abs(loss - usual) for loss, usual in zip(here.loss, undisturbed.loss, strict=True)]
     return math.nan if any(map(math.isnan, differences)) else max(differences)
 
 

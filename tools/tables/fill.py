@@ -142,10 +142,10 @@ def _shape(run: Run) -> tuple:
 
 def fill(table: Grid, runs: list[Run]) -> FilledTable:
     """The table with every blank cell filled from `runs` (of any exercise, oldest first)."""
-    own = [run for run in runs if run.record.exercise in table.definition.exercises]
-    select = Selection(own)
+    candidates = [run for run in runs if run.record.exercise in table.definition.exercises]
+    select = Selection(candidates)
     cells = {place: _cell(select, *asked) for place, asked in blank_cells(table).items()}
-    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in own)
+    places = dict.fromkeys(f"{run.folder.parent.parent} ({run.owner})" for run in candidates)
     if len(places) > 1:
         several = f"runs from several places: {', '.join(places)}"
         select.notes.append(f"{several}; each cell shows the newest, --owner and --logs choose")
@@ -179,11 +179,12 @@ def left_out_lines(tables: Sequence[Grid], runs: Sequence[Run], command: str) ->
     commands = {"tiny": f"; `{command} --tiny`", "not tiny": f"; `{command}`"}
     here = {table.path.parent.resolve().name for table in tables}
     about = {name for table in tables for name in table.definition.exercises}
-    own = [run for run in runs if run.record.exercise in here] or [run for run in runs if run.record.exercise in about]
-    asked = [one for table in tables for one in blank_cells(table).values()]
-    conditions = [*{str(where): where for _, where in asked}.values()]
+    candidates = [run for run in runs if run.record.exercise in here]
+    candidates = candidates or [run for run in runs if run.record.exercise in about]
+    wheres = [where for table in tables for _, where in blank_cells(table).values()]
+    conditions = [*{str(where): where for where in wheres}.values()]
     names = {name for where in conditions for name in where}
-    facts = ({name: run.fact(name) for name in names} for run in own)
+    facts = ({name: run.fact(name) for name in names} for run in candidates)
     counts = Counter(filter(None, (_why_in_no_cell(of_run, conditions) for of_run in facts)))
     return [f"{counted(count, 'run')}: {reason}{commands.get(reason, '')}" for reason, count in counts.items()]
 
@@ -192,7 +193,9 @@ def _why_in_no_cell(facts: dict[str, Any], conditions: Sequence[Where]) -> str:
     """The conditions of the nearest cell that a run does not meet; "" for a run that a cell shows."""
     if conditions and all(where["tiny"] != facts["tiny"] for where in conditions):
         return "tiny" if facts["tiny"] else "not tiny"
-    differing = ([one for one in where.items() if not meets(facts[one[0]], one[1])] for where in conditions)
+    differing = (
+        [(key, wanted) for key, wanted in where.items() if not meets(facts[key], wanted)] for where in conditions
+    )
     nearest = min(differing, key=len, default=[])
     return "; ".join(_difference(key, facts[key], wanted) for key, wanted in nearest)
 
@@ -202,5 +205,7 @@ def _difference(key: str, fact: object, wanted: object) -> str:
     name = {"world_size": "processes"}.get(key, key.replace("_", " "))
     if isinstance(wanted, bool):
         return f"not {name}" if wanted else name
-    own, other = ("none" if one is None else f"{one:,}" if isinstance(one, int) else one for one in (fact, wanted))
-    return f"{name} {own}" + ("" if isinstance(wanted, NoneOf) else f", not {other}")
+    here, asked = (
+        "none" if value is None else f"{value:,}" if isinstance(value, int) else value for value in (fact, wanted)
+    )
+    return f"{name} {here}" + ("" if isinstance(wanted, NoneOf) else f", not {asked}")

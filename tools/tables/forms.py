@@ -100,7 +100,7 @@ def typed_predictions(text: str, folder: Path) -> Iterator[Prediction]:
 
 
 def prediction_lines(
-    found: Iterable[Prediction], cells: Mapping[CellKey, Cell], unread: Container[CellKey]
+    predicted: Iterable[Prediction], cells: Mapping[CellKey, Cell], unread: Container[CellKey]
 ) -> Iterator[str]:
     """A line for each prediction, and below it one for each of its figures.
 
@@ -110,7 +110,7 @@ def prediction_lines(
         cells: what the runs say.
         unread: cells that the participant has still to read; what they show is not told.
     """
-    for name, yours, places in found:
+    for name, yours, places in predicted:
         if is_blank(yours):
             continue
         values = yours.split(";")

@@ -95,8 +95,8 @@ class Grid:
         Raises:
             InputError: the other one has a row or a column that this one lacks.
         """
-        marks, own = other.texts, self.texts
-        if added := [place for place in marks if place not in own]:
+        marks, texts = other.texts, self.texts
+        if added := [place for place in marks if place not in texts]:
             place = " | ".join(added[0])
             raise InputError(f"{other.path}: {self.name} of {self.path.name} has no cell {place}; add it there")
         return self.with_texts(marks)
@@ -146,15 +146,15 @@ def tables_in(text: str, path: Path = Path()) -> list[Grid]:
             header.
     """
     lines = re.sub(r"<!--\w+-->", "", text).split("\n")
-    found, fenced, generated, caption = [], False, False, None
+    tables, fenced, generated, caption = [], False, False, None
     for number, line in enumerate(map(str.strip, lines), 1):
         if "|" in line and not fenced and _SEPARATOR.fullmatch("".join(lines[number : number + 1]).strip()):
             rows = [cells(row) for row in takewhile(lambda row: "|" in row, lines[number + 1 :])]
             named = (caption[1], caption[0]) if caption else ("", "")
             numbers = list(range(number + 2, number + 2 + len(rows)))
-            found.append(Grid(path, *named, cells(line), lines[number], rows, numbers, number, generated=generated))
+            tables.append(Grid(path, *named, cells(line), lines[number], rows, numbers, number, generated=generated))
             if caption:
-                _check(found[-1])
+                _check(tables[-1])
             caption = None
         elif caption and line:
             break
@@ -166,7 +166,7 @@ def tables_in(text: str, path: Path = Path()) -> list[Grid]:
             caption, below = match, number
     if caption:
         raise InputError(f"{path}:{below}: Table {caption[1]} has a caption, but no pipe table below it")
-    return found
+    return tables
 
 
 def _check(table: Grid) -> None:

@@ -30,7 +30,7 @@ SIZES = {
     *("model", "train_examples", "examples_per_gpu", "batch_size", "grad_acc", "examples_per_gpu_step", "max_length"),
     *("precision", "epochs"),
 }
-_BY_TITLE = {title.casefold(): one for one in FIGURES.values() for title in one.titles}
+_BY_TITLE = {title.casefold(): known for known in FIGURES.values() for title in known.titles}
 _EMPTY = Run(Path())
 
 
@@ -147,17 +147,17 @@ def blank_tables(folder: Path, tiny: bool = False) -> list[Grid]:
         InputError: RESULTS.md has a table without a row or a column of README.md's.
     """
     paths = [path for path in (folder / "RESULTS.md", folder / "README.md") if path.exists()]
-    known, found = tables_py(folder).TABLES, {}
+    known, by_number = tables_py(folder).TABLES, {}
     for table in (table for path in paths for table in read_tables(path) if table.blank or table.generated):
         asked = known[table.number]
         asked = replace(asked, exercises=asked.exercises or [folder.resolve().name])
         table = replace(table.marked_for(tiny), definition=asked)
         if table.generated:  # None is asked of a text, which stays
             table = table.with_texts({place: "" for place in table.texts if asked.value(*place)})
-        if table.number in found:
-            table = found[table.number].with_marks_of(table)
-        found[table.number] = table
-    return sorted(found.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
+        if table.number in by_number:
+            table = by_number[table.number].with_marks_of(table)
+        by_number[table.number] = table
+    return sorted(by_number.values(), key=lambda table: (int(re.match(r"\d+", table.number)[0]), table.number))
 
 
 def form_tables(folder: Path, tiny: bool) -> list[Grid]:
@@ -165,8 +165,8 @@ def form_tables(folder: Path, tiny: bool) -> list[Grid]:
     every = blank_tables(folder, tiny)
     by_number = {table.number: table for table in every}
     written = [table for table in read_tables(folder / "README.md") if table.blank]
-    own = [replace(table.marked_for(tiny), definition=by_number[table.number].definition) for table in written]
-    return own or every
+    tables = [replace(table.marked_for(tiny), definition=by_number[table.number].definition) for table in written]
+    return tables or every
 
 
 def predictions(folder: Path) -> dict[str, list[tuple[str, ...]]]:

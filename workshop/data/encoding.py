@@ -140,9 +140,9 @@ def _plain(row: Row, end: str, pair: bool) -> Parts:
 def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[str, str]]:
     """Give the text that the template adds for each turn; its text before an assistant's turn is no target."""
 
-    def write(some: list[Row], **options: bool) -> str:
+    def write(turns: list[Row], **options: bool) -> str:
         try:
-            return tokenizer.apply_chat_template(some, tokenize=False, **options)
+            return tokenizer.apply_chat_template(turns, tokenize=False, **options)
         except (TemplateError, TypeError, ValueError) as error:  # None + str: a tokenizer without bos_token
             raise InputError(f"{row['id']}: the tokenizer's chat template refuses it: {error}") from error
 
@@ -150,26 +150,26 @@ def _by_template(row: Row, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple
     for number, message in enumerate(messages):
         if message["role"] != "assistant":
             continue  # written with the next answer; after the last answer nothing is learnt
-        some = messages[: number + 1]
-        after, asked = write(some), write(some[:-1]) if number else ""
-        begin = write(some[:-1], add_generation_prompt=True) if number else ""
+        turns = messages[: number + 1]
+        after, asked = write(turns), write(turns[:-1]) if number else ""
+        begin = write(turns[:-1], add_generation_prompt=True) if number else ""
         asks = begin != asked and after.startswith(begin)
         if not asks:  # no generation prompt, or another: what another answer begins with, too, is the template's own
             other = message | {"content": "b" if message["content"].strip().startswith("a") else "a"}
-            begin = commonprefix([after, write([*some[:-1], other])])  # noqa: RUF071 (texts)
+            begin = commonprefix([after, write([*turns[:-1], other])])  # noqa: RUF071 (texts)
         if not ((asks or after.startswith(asked)) and begin.startswith(before)):
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template writes a turn otherwise once there are later ones; "
                 "expected one answer per example, or a tokenizer without a template"
             )
-        if lost := [turn["role"] for turn in some[written:] if turn["content"].strip() not in after]:
+        if lost := [turn["role"] for turn in turns[written:] if turn["content"].strip() not in after]:
             raise InputError(
                 f"{row['id']}: the tokenizer's chat template leaves out what the {lost[0]} says; expected a "
                 "conversation without it, or another tokenizer"
             )
         yield begin[len(before) :], PROMPT
         yield after[len(begin) :], TARGET
-        before, written = after, len(some)
+        before, written = after, len(turns)
 
 
 def _tokenised(

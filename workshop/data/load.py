@@ -132,8 +132,8 @@ def _encoded(rows: Dataset, settings: Settings, tokenizer: PreTrainedTokenizerBa
     """
 
     def encode(columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        some = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-        encoded = encode_all(some, tokenizer, settings.max_length, settings.labels)
+        batch = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        encoded = encode_all(batch, tokenizer, settings.max_length, settings.labels)
         return {name: [row[name] for row in encoded] for name in ENCODED}
 
     kept = (tokenizer.backend_tokenizer.to_str(), tokenizer.special_tokens_map, tokenizer.chat_template)

@@ -75,8 +75,8 @@ def _noted(name: str, splits: dict[str, Dataset]) -> str:
 
 def split_of(dataset: str, splits: dict[str, Dataset], *names: str) -> Dataset:
     """Return the first of these splits that exists."""
-    if found := [splits[name] for name in names if name in splits]:
-        return found[0]
+    if present := [splits[name] for name in names if name in splits]:
+        return present[0]
     raise InputError(f"DATASET={dataset}: found the splits {', '.join(splits)}; expected {' or '.join(names)}")
 
 

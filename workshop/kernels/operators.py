@@ -44,8 +44,8 @@ def load(names: Sequence[str]) -> None:
 
 def missing(names: Sequence[str]) -> list[str]:
     """Return those that are not compiled, or not to their end: PyTorch's lock stays where a compilation was killed."""
-    own = folder()
-    return [name for name in names if not (own / name / f"{name}.so").exists() or (own / name / "lock").exists()]
+    base = folder()
+    return [name for name in names if not (base / name / f"{name}.so").exists() or (base / name / "lock").exists()]
 
 
 def folder() -> Path:
@@ -69,8 +69,8 @@ def compile_missing(names: Sequence[str]) -> None:
     nvidia = importlib.util.find_spec("nvidia")  # PyTorch's wheels, one with the nccl.h that dc includes
     headers = [f"{path}/nccl/include" for path in (nvidia.submodule_search_locations if nvidia else [])]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # ninja lies beside python
-    own = {"TORCH_EXTENSIONS_DIR": str(folder()), "TORCH_CUDA_ARCH_LIST": ""}  # the builder asks the GPU
-    own |= {"PATH": path, "CPATH": ":".join([*headers, os.environ.get("CPATH", "")]).strip(":")}
+    variables = {"TORCH_EXTENSIONS_DIR": str(folder()), "TORCH_CUDA_ARCH_LIST": ""}  # the builder asks the GPU
+    variables |= {"PATH": path, "CPATH": ":".join([*headers, os.environ.get("CPATH", "")]).strip(":")}
     folder().mkdir(parents=True, exist_ok=True)
     with (folder() / ".lock").open("a") as lock:
         print(f"DeepSpeed's operators are compiled by one process at a time, for minutes, in {folder()}", flush=True)
@@ -79,7 +79,7 @@ def compile_missing(names: Sequence[str]) -> None:
             print(f"compiling DeepSpeed's {name}, once per environment and kind of node", flush=True)
             (folder() / name / "lock").unlink(missing_ok=True)
             # As their stdin the builder and its compilers keep our lock, even if this process is killed.
-            if subprocess.run([sys.executable, "-c", BUILD, name], stdin=lock, env=os.environ | own).returncode:
+            if subprocess.run([sys.executable, "-c", BUILD, name], stdin=lock, env=os.environ | variables).returncode:
                 expected = 'a C++ compiler, for a GPU nvcc (`module load gcc cuda`), or "torch_adam": true in the JSON'
                 raise InputError(f"cannot compile DeepSpeed's {name}, see above; expected {expected}")
 

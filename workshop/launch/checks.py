@@ -6,11 +6,9 @@ exercise's settings and its configuration file. Then DeepSpeed's operators are c
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from workshop.job.node import one_per_node
 from workshop.record.checkpoints import checkpoints, is_of
 from workshop.record.errors import InputError, no_package
 from workshop.record.exercises import Start, declared
-from workshop.record.slurm_job import job_line
 from workshop.settings.configuration import Configuration, check_configuration, settings_class
 from workshop.settings.deepspeed_config import operators_of
 from workshop.settings.env_file import exported
@@ -85,24 +82,6 @@ def warn_without_reporter(shell: Mapping[str, str]) -> None:
         print(f"warning: {' and '.join(meant)} set, {text}", file=sys.stderr)
 
 
-def warn_if_changed(shell: Mapping[str, str]) -> None:
-    """Warn of files changed since submission: SLURM keeps only the launcher as it was submitted."""
-    job, repo = shell.get("SLURM_JOB_ID"), Path(shell["REPO"])
-    if not job or (repo / "snapshot.json").exists():
-        return
-    if not (submitted := re.search(r"SubmitTime=(\d\S+)", job_line(job))):
-        return
-    since_s = datetime.fromisoformat(submitted[1]).timestamp() + 1  # SLURM cuts off the fraction
-    config = [Path(shell["CONFIG"])] if shell.get("CONFIG") else []
-    files = [*Path().glob("*.py"), Path("env_vars.sh"), *config, *(repo / "workshop").rglob("*.py")]
-    if changed := [file.name for file in files if file.stat().st_mtime >= since_s]:
-        print(
-            f"warning: changed since submission: {' '.join(changed)} (this run uses them as they are now; "
-            "`python -m tools submit` keeps the code of the submission)",
-            file=sys.stderr,
-        )
-
-
 def for_libraries(environ: Mapping[str, str]) -> dict[str, str]:
     """Return libraries' variables: against waiting in vain and lines that nobody needs, and W&B's project."""
     from workshop.data.hub import is_offline  # a package that may be missing
@@ -134,7 +113,6 @@ def main() -> None:
     configuration = check_settings(environ)
     check_output(environ)
     warn_without_reporter(environ)
-    warn_if_changed(environ)
     print(json.dumps(for_libraries(environ)))
     if configuration and configuration.is_deepspeed:
         compile_operators(operators_of(configuration.content), environ)

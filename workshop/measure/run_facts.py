@@ -98,8 +98,8 @@ def gradients_of(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
 
 def optimizer_states(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
     """Return the innermost optimizer's tensors: Adam's moments, and master weights beside the model's."""
-    own = set(map(id, model.parameters()))
-    copies = [parameter for parameter in optimizer.state if id(parameter) not in own]
+    weights = set(map(id, model.parameters()))
+    copies = [parameter for parameter in optimizer.state if id(parameter) not in weights]
     values = [value for states in optimizer.state.values() for value in states.values()]
     return copies + [value for value in values if isinstance(value, torch.Tensor)]
 

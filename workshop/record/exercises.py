@@ -100,17 +100,13 @@ class Exercise:
         return self.scripts.get(script, "any")
 
 
+@cache
 def declared(folder: Path) -> Exercise:
     """Return what an exercise's folder declares; nothing without an exercise.toml."""
     path = folder / "exercise.toml"
-    return _parsed(path, path.stat().st_mtime_ns) if path.exists() else Exercise(folder=folder)
-
-
-@cache
-def _parsed(path: Path, _: int) -> Exercise:
-    values = tomllib.loads(path.read_text())
+    values = tomllib.loads(path.read_text()) if path.exists() else {}
     launchers = {name: Launcher(**facts) for name, facts in values.pop("launchers", {}).items()}
-    return Exercise(folder=path.parent, launchers=launchers, **values)
+    return Exercise(folder=folder, launchers=launchers, **values)
 
 
 @dataclass(frozen=True)

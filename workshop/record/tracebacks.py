@@ -152,7 +152,7 @@ def lines_of(path: Path | str, hint: re.Pattern[str]) -> Iterator[Line]:
 
 def message_of(path: Path | str, first: Line) -> str:
     """Return the message that begins in this line, with the lines of the same rank that continue it."""
-    found, begin = [first.shown], first.begin
+    texts, begin = [first.shown], first.begin
     if begin is None:
         if not re.match(rf"{START}\s*(?:{EXCEPTION}|what\(\):|Lmod )", first.text):
             return first.shown
@@ -160,9 +160,9 @@ def message_of(path: Path | str, first: Line) -> str:
     for line in itertools.takewhile(lambda line: line.number <= first.number + _LONGEST_MESSAGE, _lines(path)):
         if line.number > first.number:
             inner = line.text[len(begin) :].strip()
-            wrapped = found[-1].endswith(":") and re.match(EXCEPTION, inner)
+            wrapped = texts[-1].endswith(":") and re.match(EXCEPTION, inner)
             if not line.text.startswith(begin) or not inner or (re.match(_NOT_OF_MESSAGE, inner) and not wrapped):
                 break
-            found.append(inner)
-    message = " ".join(found)
+            texts.append(inner)
+    message = " ".join(texts)
     return message if first.last in message else f"{message}; {first.last}"

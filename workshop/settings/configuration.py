@@ -91,21 +91,16 @@ def read_configuration(
     return Configuration(False, fsdp_config.checked_fsdp(path, content, settings, world_size))
 
 
+@cache
 def configuration_of(settings: Settings) -> Configuration | None:
     """Return the configuration of the launcher's argument, which each process reads once.
 
     None without one, or for a rule of weak scaling. Raises InputError as `read_configuration` does.
     """
-    path, start = Path(settings.config), settings.start
-    if not settings.config or declared(start.exercise).takes(start.script) == "rule":
-        return None
-    return _read_once(settings, path.stat().st_mtime_ns if path.is_file() else 0)
-
-
-@cache
-def _read_once(settings: Settings, _: int) -> Configuration:
     start, exercise = settings.start, declared(settings.start.exercise)
     takes = exercise.takes(start.script)
+    if not settings.config or takes == "rule":
+        return None
     return read_configuration(Path(settings.config), vars(settings), start.processes, takes, exercise.trainer)
 
 

@@ -33,10 +33,10 @@ def sourced(path: Path, variables: Mapping[str, str]) -> dict[str, str]:
     Raises:
         InputError: bash cannot read it.
     """
-    own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # files may name folders of HOME
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}  # files may name folders of HOME
     command = ["bash", "-c", 'set -a; [ ! -f "$1" ] || . "$1" >&2; env -0', "bash", str(path.resolve())]
     answer = subprocess.run(
-        command, cwd=path.parent, env=own | dict(variables), capture_output=True, text=True, errors="replace"
+        command, cwd=path.parent, env=kept | dict(variables), capture_output=True, text=True, errors="replace"
     )
     if answer.returncode != 0:
         *_, last = ["", *answer.stderr.strip().splitlines()]

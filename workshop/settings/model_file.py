@@ -65,7 +65,7 @@ def model_file(model_name: str) -> dict[str, Any]:
     Transformers trains the decoder alone only. {} without a path. Raises InputError for what is no JSON.
     """
     path = model_path(model_name)
-    content = dict(_content(path, path.stat().st_mtime_ns)) if path else {}
+    content = dict(_content(path)) if path else {}
     if not isinstance(text := content.get("text_config"), dict):
         return content
     kind = decoder_type(str(text.get("model_type")))
@@ -91,7 +91,7 @@ def check_units(path: str, configuration: Mapping[str, Any], model_name: str) ->
 
 
 @cache
-def _content(path: Path, changed_ns: int) -> dict[str, Any]:
+def _content(path: Path) -> dict[str, Any]:
     return read_json(path)
 
 

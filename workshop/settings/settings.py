@@ -183,8 +183,8 @@ class Settings:
                     raise InputError(f"{name} is not set; {hint}")
                 continue
             place = f" ({env_file}:{lines[name]}, or set in your shell)" if name in lines else ""
-            own = text if name == "EXPERIMENT_NAME" else text.strip()
-            values[item.name] = item.metadata["format"].value_of(own, f"{name}='{text}'{place}")
+            stripped = text if name == "EXPERIMENT_NAME" else text.strip()
+            values[item.name] = item.metadata["format"].value_of(stripped, f"{name}='{text}'{place}")
         settings = cls(**values)
         settings.check()
         return settings
@@ -280,8 +280,8 @@ def settings_of(cls: type[Settings]) -> list[Field]:
 
 def recorded_types() -> Schema:
     """Return the types of run.json's settings: those of every exercise, and those that exercises declare."""
-    own = {item.name: str if item.type is Path else item.type for item in settings_of(Settings)}
-    return own | declared_types("settings")
+    types = {item.name: str if item.type is Path else item.type for item in settings_of(Settings)}
+    return types | declared_types("settings")
 
 
 def defaults() -> dict[str, Any]:

@@ -237,8 +237,8 @@ class StepRecorder(TrainerCallback):
     def gpu_summary(self) -> dict[str, float | None]:
         """Return memory and load over the samples of all ranks; None without a GPU. Collective."""
         steps = zip(self.samples, self.readings, strict=True)
-        own = [sample | {"load": after.result().load_percent} for sample, (_, after) in steps]
-        samples = [sample for of_rank in gather_objects(own) for sample in of_rank]
+        here = [sample | {"load": after.result().load_percent} for sample, (_, after) in steps]
+        samples = [sample for of_rank in gather_objects(here) for sample in of_rank]
         figures = {
             "avg_mem_alloc_MB": (statistics.fmean, "allocated"),
             "avg_mem_reserved_MB": (statistics.fmean, "reserved"),

@@ -10,6 +10,7 @@ import pytest
 from tests.tools.conftest import SUMMARY
 from tools.__main__ import main
 from tools.commands import check
+from tools.logs.runs import REFERENCE
 from tools.tables.table import table_definitions
 
 README = """**Table 1** *Summary*
@@ -136,6 +137,14 @@ def test_table_that_is_not_the_readme_s_is_an_error_with_its_line(checked, make_
     make_run("r1")
     code, _, printed = checked([], text=text)
     assert code == 2 and error in printed
+
+
+def test_columns_of_predicted_memory_are_no_prediction_of_the_reader_s(tmp_path, capsys):
+    logs = ["--logs", str(REFERENCE / "h200x2-2026-11-29")]
+    assert main(["fill", "further/by-hand", "--only", "21f", "--plain", *logs]) == 0
+    (tmp_path / "form.md").write_text(capsys.readouterr().out)
+    assert main(["check", str(tmp_path / "form.md"), *logs]) == 0
+    assert "prediction" not in capsys.readouterr().out
 
 
 def test_broken_file_costs_only_its_own_line(written, make_run, logs, tmp_path, capsys):
