@@ -333,20 +333,14 @@ def test_layouts_are_those_whose_script_trains_the_model(model: str, length: int
     assert {one.argument for one in found} == scripts
 
 
-def test_folder_of_a_configuration_is_planned_by_its_path(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "olmo2", "_name_or_path": "somebody/base"}')
-    own = next(iter(candidates(replace(GPT2, model=str(tmp_path)))))
-    assert own.workload.shape["model_name"] == str(tmp_path)
-    assert own.line.startswith(f"MODEL_NAME={tmp_path} MODEL_INIT=random ")
-
-
-@pytest.mark.parametrize("weights", ["model-00001-of-00002.safetensors", "pytorch_model.bin", "model.bin.index.json"])
-def test_folder_with_weights_is_trained_from_them(tmp_path: Path, weights: str) -> None:
+@pytest.mark.parametrize("weights", ["", "model-00001-of-00002.safetensors", "pytorch_model.bin", "a.bin.index.json"])
+def test_folder_is_planned_by_its_path_and_trained_from_its_weights(tmp_path: Path, weights: str) -> None:
     """It became a training from scratch, without the CPU memory that reading the weights takes."""
-    (tmp_path / "config.json").write_text('{"model_type": "olmo2"}')
-    (tmp_path / weights).touch()
+    (tmp_path / "config.json").write_text('{"model_type": "olmo2", "_name_or_path": "somebody/base"}')
+    (tmp_path / (weights or "README.md")).touch()
     own = next(iter(candidates(replace(GPT2, model=str(tmp_path)))))
-    assert own.line.startswith(f"MODEL_NAME={tmp_path} TRAIN_SIZE=") and own.workload.pretrained
+    assert (own.workload.shape["model_name"], own.workload.pretrained) == (str(tmp_path), bool(weights))
+    assert own.line.startswith(f"MODEL_NAME={tmp_path} {'TRAIN_SIZE=' if weights else 'MODEL_INIT=random '}")
 
 
 def test_path_of_a_config_json_is_its_folder_with_the_weights(tmp_path: Path, capsys) -> None:
