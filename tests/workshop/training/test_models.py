@@ -68,9 +68,7 @@ def test_shape_that_was_nearly_named_is_asked_for(name: str, meant: str) -> None
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-llama", "tiny-olmoe", "falcon_mamba"])
-def test_weights_drawn_on_another_device_are_those_of_a_model_made_there(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_drawn_on_another_device_are_those_of_a_model_made_there(name, tmp_path, monkeypatch) -> None:
     """All fp32 weights lay on one GPU until they were sharded. The device's double is the CPU: it has one tensor."""
     if name == "falcon_mamba":  # which draws numbers beside its weights
         sizes = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, "state_size": 4}
