@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -109,9 +108,7 @@ DEEPCOMPILE = "ds_configs/tuning/zero3_deepcompile.json"
 WITHOUT_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
-def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_up(monkeypatch) -> None:
     from deepspeed.compile import init_z3
 
     monkeypatch.setattr(init_z3, "WARMUP", init_z3.WARMUP)
@@ -146,9 +143,7 @@ def test_deepcompile_compiles_the_whole_model_and_for_the_last_time_in_the_warm_
         ("llama", SWITCHES | {"ATTENTION": "cudnn"}, "ATTENTION=cudnn .* PACKING=true packs several documents"),
     ],
 )
-def test_what_cannot_work_is_refused(
-    model: str | dict[str, Any], switches: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_work_is_refused(model, switches, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(REPO / "further/speed-ladder")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model} if isinstance(model, str) else model))
     environment = ENVIRONMENT | {"RUNG": "mine", "FP16": "false", "MODEL_NAME": str(tmp_path)} | switches

@@ -146,9 +146,7 @@ def test_checkpoint_of_integers_is_refused_as_its_training_is(tmp_path: Path, ca
         Settings.from_environment(own | {"MODEL_INIT": "pretrained"}, tmp_path / "none")
 
 
-def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_question_is_remembered_and_another_kind_of_gpu_simulates_nothing(tmp_path, monkeypatch) -> None:
     """The same question took 44 s again. The second process has no PyTorch to simulate with."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")

@@ -48,9 +48,7 @@ def test_textbook_step_takes_what_the_h200_measured_and_has_the_flops_of_the_for
     # Equal blocks, and of two kinds; gaps of SmolLM3's were 1 GiB too small.
     [("gpt2", 12, "autocast"), ("gpt2", 12, "half"), ("gemma-3-1b", 26, "half"), ("smollm3-3b", 36, "autocast")],
 )
-def test_a_block_of_each_kind_stands_for_all(
-    model: str, blocks: int, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_of_each_kind_stands_for_all(model, blocks, engine, monkeypatch) -> None:
     shape = StepShape(model, batch_size=2, max_length=64, engine=engine, gradient_checkpointing=True)
     assert len(set(cut(build(shape)))) < 5
     some = simulate(shape)
