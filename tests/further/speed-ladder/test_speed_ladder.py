@@ -154,13 +154,6 @@ def test_what_cannot_work_is_refused(model, switches, message, tmp_path, monkeyp
         check_rung(settings)
 
 
-def test_row_beyond_the_rotary_positions_of_the_configuration_is_trained(tmp_path: Path, monkeypatch) -> None:
-    """The planner printed such lines of LoRA, `submit` queued them, and they ended after their start."""
-    monkeypatch.chdir(REPO / "further/speed-ladder")
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "olmo2", "max_position_embeddings": 100}))
-    check_rung(LadderSettings.from_environment(ENVIRONMENT | {"RUNG": "mine", "MODEL_NAME": str(tmp_path)} | SWITCHES))
-
-
 def causal_by_sdpa(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size, enable_gqa):
     """What torch's kernel, which needs a GPU, computes of these arguments."""
     sizes = cu_seq_q.diff().tolist()
