@@ -29,7 +29,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long files first, so that no process is left alone with one at the end, and the tools' last."""
-    items.sort(key=lambda item: (not item.get_closest_marker("long"), "tests/tools/" in item.nodeid))  # stable
+    tools = REPO / "tests/tools"
+    items.sort(key=lambda item: (not item.get_closest_marker("long"), item.path.is_relative_to(tools)))  # stable
 
 
 os.environ |= KEYS

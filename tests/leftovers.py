@@ -52,15 +52,11 @@ def commands_with(variable: str, value: Path) -> dict[int, str]:
     return {process.pid: " ".join([*process.info["cmdline"], ""]) for process in mine if process.info["cmdline"]}
 
 
-def locks_on(folder: Path) -> list[str]:
-    """The kernel's locks on files in `folder`."""
-    inodes = {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
-    locks = Path("/proc/locks").read_text().splitlines()
-    return [lock for lock in locks if int(lock.split()[-3].split(":")[-1]) in inodes]
-
-
 def leftovers(run: Path, shm: Path) -> list[str]:
     """All of it, of a run whose /dev/shm is the folder `shm`."""
     files = [path for pattern in WHILE_IT_RUNS for path in run.glob(pattern)]
     files += [path for path in shm.rglob("*") if not path.is_dir()]
-    return [*processes_of(run), *locks_on(run), *map(str, files)]
+    inodes = {path.stat().st_ino for path in run.rglob("*") if path.is_file()}
+    locks = Path("/proc/locks").read_text().splitlines()
+    own = [lock for lock in locks if int(lock.split()[-3].split(":")[-1]) in inodes]
+    return [*processes_of(run), *own, *map(str, files)]

@@ -20,7 +20,6 @@ RUN_ELSEWHERE = (
     r"sbatch .*tools doctor",  # tests/tools/commands/test_doctor_command.py: here, not in a job
     r"python -m workshop\.settings",  # tests/workshop/test_settings.py
     r"python -m tests\.planner_questions",  # a benchmark: ten minutes
-    r"bash instructor/rehearse\.sh",  # tests/test_tiny_profile.py
     r"make (quickstart|test|rehearse|install)|^source \.venv",  # Makefile: this very suite, and a bare machine
     r"python -m tools submit .*--resume|^python train\.py$",  # tests/further/resilience/test_drill_launcher.py
     r"python -m further\.resilience\.convert",  # tests/further/resilience/test_convert.py
@@ -40,7 +39,6 @@ STANDS_FOR = {  # what a participant would have on disk by then, and questions w
     "logs/parity/*/": f"{REFERENCE}/h200x2/deepspeed-multi-gpu/*/",
     "--logs logs/parity": f"--logs {REFERENCE}/h200x2",
     "<run>": min((REPO / REFERENCE / "h200x1/baseline").iterdir()).name,
-    "<exercise>": "baseline",
     "COMMAND": "fill",
     "source cluster.env && source $WORKSHOP_VENV/": "source cluster.env.example && source .venv/",
     "my_results/*.md": "my_results_baseline.md",  # one participant's

@@ -40,6 +40,8 @@ READ = {
     "c47-oasst.jsonl": [HI],
     "c48-user-first-system-mid.jsonl": [f"{HI} | system: Now be rude | user: Hi | assistant: What."],
     "c50-system-in-row-3.jsonl": [HI, HI, f"system: SYS | {HI}", HI],
+    "d01-orca-system-prompt.json": ["system: Be brief. | user: Hi | assistant: Hello."],
+    "d02-values-that-change-nothing.jsonl": [HI],  # as tables of the hub have them, whose turns all have the same keys
     "m01-slimorca-weights.jsonl": ["system: You help. | user: Name a river. | assistant: The Rhine."] * 3,
     "q16-table-answer-not-in-context.jsonl": ["Where? Germany"] * 3,
 }  # fmt: skip
@@ -91,12 +93,10 @@ USER, SAID = {"role": "user", "content": "Hi"}, {"role": "assistant", "content":
 CALL = {"tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
 UNREAD = {
     "call beside text": ({"messages": [USER, SAID | CALL]}, r"messages\[1\]: tool_calls: found"),
-    "old call beside text": ({"messages": [USER, SAID | {"function_call": {"f": 1}}]}, r"messages\[1\]: function_call"),
     "result": ({"messages": [USER, {"role": "tool", "content": "21"}, SAID]}, r"messages\[1\]: role: found 'tool'"),
     "call as a turn": ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "function_call", "value": "{}"}]},
                        r"conversations\[1\]: from: found 'function_call'"),
     "weight 0": ({"messages": [USER, SAID | {"weight": 0}, USER, SAID]}, r"messages\[1\]: weight: found 0"),
-    "half weight": ({"messages": [USER, SAID | {"weight": 0.5}]}, r"messages\[1\]: weight: found 0\.5"),
     "turn not to train on": ({"messages": [USER, SAID | {"train": False}]}, r"messages\[1\]: train: found False"),
     "reasoning": ({"messages": [USER, SAID | {"reasoning_content": "So."}]}, r"messages\[1\]: reasoning_content"),
     "tools": ({"conversations": [{"from": "gpt", "value": "x"}], "tools": '[{"name": "f"}]'}, "tools: found"),
@@ -128,14 +128,6 @@ def test_key_that_changes_what_is_taught_is_refused_with_file_and_row(tmp_path: 
             load_splits(f"{tmp_path}/{name}")
 
 
-def test_values_that_change_nothing_are_no_hindrance(tmp_path: Path) -> None:
-    """As tables of the hub have them, whose turns all have the same keys."""
-    said = SAID | {"tool_calls": None, "weight": 1, "train": True, "reasoning_content": "", "id": "x"}
-    row = {"messages": [USER, said], "tools": [], "history": None, "system": "", "label": True}
-    (tmp_path / "a.jsonl").write_text(json.dumps(row))
-    assert [shown(row) for row in load_splits(f"{tmp_path}/a.jsonl")["train"]] == [HI]
-
-
 def test_keys_of_turns_that_nothing_reads_are_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All in one message if they may say what is learnt, in one note if not; IGNORE_KEYS takes them."""
     asked = USER | {"weight": 0, "train": False, "seen": True}
@@ -161,12 +153,6 @@ def test_answers_outside_their_context_are_counted_once(capsys: pytest.CaptureFi
     assert capsys.readouterr().out == found
     load_splits("sample")
     assert not capsys.readouterr().out
-
-
-def test_system_prompt_beside_a_question_is_the_first_turn(tmp_path: Path) -> None:
-    row = {"id": "niv.1", "system_prompt": "Be brief.", "question": "Hi", "response": "Hello."}
-    (tmp_path / "orca.json").write_text(json.dumps([row]), encoding="utf-8-sig")
-    assert [shown(row) for row in load_splits(f"{tmp_path}/orca.json")["train"]] == [f"system: Be brief. | {HI}"]
 
 
 ALTERNATE = (

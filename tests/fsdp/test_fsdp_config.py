@@ -52,9 +52,7 @@ def test_K2_K3_key_or_value_that_nothing_reads_is_an_error(config: dict, message
         *(("hybrid_shard", "NPROC_PER_NODE", count, "in a multiple of 2, 4 or more", "4") for count in ("1", "2", "5")),
     ],
 )
-def test_combination_that_cannot_work_is_an_error_before_training(
-    config: str, name: str, value: str, message: str, mended: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_combination_that_cannot_work_is_an_error_before_training(config, name, value, message, mended, monkeypatch):
     monkeypatch.setenv(name, value)
     with pytest.raises(InputError, match=message):
         fsdp_config(settings(config, **{"FP16": "true", "BF16": "false", name: value}))

@@ -166,9 +166,7 @@ def test_a_shared_cache_need_not_be_writable(cache: Path, offline: Ranks, tmp_pa
         ("big/bloom", "hf", {"HF_HUB_OFFLINE": "1"}, r"HF_ENDPOINT: \S+ cannot be reached \(HF_HUB_OFFLINE=1\)"),
     ],
 )  # fmt: skip
-def test_hindrance_is_said_in_one_line(
-    model: str, cache: str, changes: dict[str, str], expected: str, hub: HubServer, tmp_path: Path
-) -> None:
+def test_hindrance_is_said_in_one_line(model, cache, changes, expected, hub, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     job = python(tmp_path / cache, hub.url, "-m", "workshop.data.prefetch", model, **changes)
     assert job.returncode == 1

@@ -22,21 +22,16 @@ DRILL = {"MAX_STEPS": "40", "SAVE": "steps", "SAVE_STEPS": "10", "FAULT_STEP": "
 WAITS = "waits for you to do it"
 
 
-def held_back(folder: Path) -> dict[str, str]:
-    """Settings with which a training does not begin before there is a file `begin` in the folder."""
-    torchrun = Path(sys.executable).with_name("torchrun")
-    return stand_in(folder, "torchrun", f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {torchrun} "$@"')
-
-
-def sleeping(folder: Path) -> dict[str, str]:
-    """Settings with which a training that saves nothing leaves the processors to the others."""
-    return stand_in(folder, "torchrun", f"echo saves nothing >> $RUN_DIR/.control; echo {WAITS}; exec sleep 1000")
-
-
 @pytest.fixture(scope="module")
 def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
     """Jobs to each of which its fault has come, and which are on their way to their end."""
     folder = tmp_path_factory.mktemp("drills")
+    torchrun = Path(sys.executable).with_name("torchrun")
+    waits = f'until [ -e {folder}/begin ]; do sleep 0.2; done; exec {torchrun} "$@"'
+    held_back = stand_in(folder, "torchrun", waits)
+    # Saves nothing, and leaves the processors to the others.
+    lines = f"echo saves nothing >> $RUN_DIR/.control; echo {WAITS}; exec sleep 1000"
+    sleeps = stand_in(folder / "sleeps", "torchrun", lines)
     # With one GPU each, every job has a node for itself.
     with ThrowawaySlurm(tmp_path_factory.mktemp("faults"), nodes=7, gpus_per_node=1) as cluster:
 
@@ -47,8 +42,8 @@ def jobs(slurm_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
         jobs = {name: started(name) for name in ("notice", "preempted")}
         jobs |= {
-            "limit": submit(cluster, folder / "limit", "fsdp/single_gpu.slurm", **sleeping(folder / "sleeps")),
-            "late": started("late", "none", "--hold", **held_back(folder)),
+            "limit": submit(cluster, folder / "limit", "fsdp/single_gpu.slurm", **sleeps),
+            "late": started("late", "none", "--hold", **held_back),
             # SLURM's SIGTERM reaches every process of a step: torchrun, ranks, W&B's process.
             "cancelled": started("cancelled", "cancelled", "--nodes=2", REPORT_TO="wandb"),
             "node": started("node", "node_off"),
@@ -82,7 +77,16 @@ def send_notice(job: Job) -> None:
     job.cluster.cancel(job.id, "--signal=USR1", "--batch")
 
 
-def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, resumed_step: int, lost: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "state", "reason", "resumed_step", "lost"),
+    [
+        ("late", "timeout", NOT_BEGUN, 0, 0),  # the notice came before the first step
+        ("notice", "timeout", "SIGUSR1: checkpoint-", 26, 0),
+        ("preempted", "preempted", "SIGTERM: checkpoint-", 26, 0),
+        ("node", "failed", "nothing says how this attempt ended", 20, 5),
+    ],
+)
+def test_job_comes_back_by_itself_and_trains_as_if_nothing_had_been(jobs, name, state, reason, resumed_step, lost):
     """The run of one attempt that ended early has the losses of one that nothing happened to once it had begun."""
     job, undisturbed = jobs[name], jobs["late"]
     found = job.record()
@@ -96,24 +100,8 @@ def assert_came_back(jobs: dict[str, Job], name: str, state: str, reason: str, r
     assert "the run goes on from" in job.output, "the output of the attempt before is lost"
 
 
-def test_notice_of_the_end_before_the_first_step_queues_the_job_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "late", "timeout", NOT_BEGUN, 0, 0)
-
-
-def test_time_limit_is_noticed_before_and_the_job_queues_itself_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "notice", "timeout", "SIGUSR1: checkpoint-", 26, 0)
-
-
 def test_time_limit_of_a_training_that_saves_nothing_is_recorded_as_timeout(jobs: dict[str, Job]) -> None:
     assert jobs["limit"].record("TIMEOUT")["state"] == "timeout"
-
-
-def test_preempted_job_saves_before_it_is_killed_and_slurm_starts_it_again(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "preempted", "preempted", "SIGTERM: checkpoint-", 26, 0)
-
-
-def test_job_whose_node_loses_its_power_goes_on_on_another(jobs: dict[str, Job]) -> None:
-    assert_came_back(jobs, "node", "failed", "nothing says how this attempt ended", 20, 5)
 
 
 def test_K11_cancelled_job_saves_does_not_come_back_and_leaves_no_logger(jobs: dict[str, Job]) -> None:

@@ -136,9 +136,7 @@ def test_every_sbatch_line_of_the_documents_is_accepted_and_finds_its_launcher(s
             assert (REPO / argument).exists() or (folder / argument).exists(), line
 
 
-def test_launcher_longer_than_the_partition_is_named_and_starts_with_a_shorter_limit(
-    slurm: ThrowawaySlurm, tmp_path: Path
-) -> None:
+def test_launcher_longer_than_the_partition_is_named_and_starts_with_a_shorter_limit(slurm, tmp_path) -> None:
     header = re.findall(r"^#.*$", (REPO / "baseline/baseline.slurm").read_text(), re.MULTILINE)
     (tmp_path / "short.slurm").write_text("\n".join([*header, "true", ""]))
     partition = slurm.run("sinfo", "--noheader", "--format=%P").split()[0].rstrip("*")

@@ -107,9 +107,7 @@ def test_gpu_holds_one_unit_whole_and_never_the_model(runs: Path, name: str) -> 
 def test_counted_bytes_are_those_of_the_formula(runs: Path, name: str) -> None:
     run = counted(runs / name, "by-hand")
     assert value_of(run, "sent_mib") == pytest.approx(value_of(run, "predicted_sent_mib"), rel=0.002)
-    assert value_of(run, "sent_mib") > value_of(run, "predicted_sent_mib"), (
-        "small calls (targets, loss) are counted too"
-    )
+    assert value_of(run, "sent_mib") > value_of(run, "predicted_sent_mib"), "targets and loss are counted"
 
 
 def test_muon_on_rows_of_matrices_trains_as_on_whole_ones(runs: Path) -> None:

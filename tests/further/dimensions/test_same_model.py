@@ -134,9 +134,7 @@ def test_type_that_is_taken_is_trained_as_the_librarys_but_for_its_window(kind: 
         ("ep", 3, {"MODEL_NAME": "olmoe-4-layers"}, "found 64 experts for 3 ranks"),
     ],
 )
-def test_settings_check_refuses_it_before_a_run_folder_is_made(
-    script: str, processes: int, own: dict[str, str], message: str, tmp_path: Path
-) -> None:
+def test_settings_check_refuses_it_before_a_run_folder_is_made(script, processes, own, message, tmp_path) -> None:
     given = ENVIRONMENT | SIZES | {"MODEL_NAME": "simple-gpt", "MAX_LENGTH": "64"}
     start = Start(tmp_path, "", f"{script}.py", processes)
     with pytest.raises(InputError, match=message):

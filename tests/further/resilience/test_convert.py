@@ -39,9 +39,7 @@ def converted(checkpoint: Path, code: int = 0) -> subprocess.CompletedProcess[st
         ),
     ],
 )
-def test_converted_checkpoint_goes_on_with_another_number(
-    ranks: Ranks, tmp_path: Path, config: str, before: int, after: int
-) -> None:
+def test_converted_checkpoint_goes_on_with_another_number(ranks, tmp_path, config, before, after) -> None:
     path = f"ds_configs/{config}.json"
     checkpoint = trained(ranks, tmp_path / "undisturbed", path, before)
     with pytest.raises(InputError, match=r"expected \d, or first `python -m further.resilience.convert /"):

@@ -14,29 +14,17 @@ SHORT = {
 }
 
 
-def launched(folder: Path, fault: str, code: int) -> Path:
-    """The run folder of a job that has ended with this exit code and left nothing."""
-    environment = tiny_profile() | SHORT | {"LOG_DIR": str(folder), "FAULT": fault}
-    run(*with_own_shm(folder / "shm"), "bash", "further/resilience/drill.slurm", code=code, env=environment)
-    found = only_run(folder, "resilience")
-    assert leftovers(found, folder / "shm") == []
-    return found
-
-
-@pytest.fixture(scope="module")
-def undisturbed(ranks: Ranks, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training that nothing happens to, without a launcher."""
-    folder = tmp_path_factory.mktemp("undisturbed")
+def test_told_to_end_it_saves_once_and_submit_resumes_it(ranks: Ranks, tmp_path: Path) -> None:
+    undisturbed, logs, shm = (tmp_path / name for name in ("undisturbed", "logs", "shm"))
     own = SHORT | {"SAVE": "steps", "WEIGHT_DECAY": "0.01"}
-    ranks.train([training(folder, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
-    return folder
-
-
-def test_told_to_end_it_saves_once_and_submit_resumes_it(undisturbed: Path, tmp_path: Path) -> None:
-    folder = launched(tmp_path, "preemption", 143)
+    ranks.train([training(undisturbed, "resilience", "fsdp_configs/ddp.json", **own)], ranks=1)
+    environment = tiny_profile() | SHORT | {"LOG_DIR": str(logs), "FAULT": "preemption"}
+    run(*with_own_shm(shm), "bash", "further/resilience/drill.slurm", code=143, env=environment)
+    folder = only_run(logs, "resilience")
+    assert leftovers(folder, shm) == []
     saved = f"SIGTERM: checkpoint-{len(losses(folder))} was saved, then the training ended"
     assert (record(folder)["state"], record(folder)["reason"]) == ("preempted", saved)
-    words = ("python", "-m", "tools", "submit", "--local", "--logs", tmp_path, "--resume", folder.name)
+    words = ("python", "-m", "tools", "submit", "--local", "--logs", logs, "--resume", folder.name)
     run(*words, env=tiny_profile(), FAULT="preemption")
     assert [one["steps_lost"] for one in record(folder)["attempts"]] == [0]
     assert losses(folder) == pytest.approx(losses(undisturbed), abs=1e-5)

@@ -151,9 +151,7 @@ def test_rank_that_hangs_while_the_other_waits_is_ended_and_the_training_goes_on
     assert not (tmp_path / "stacks").exists()
 
 
-def test_full_disk_is_recorded(
-    train: Train, undisturbed: Path, tmp_path: Path, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_is_recorded(train, undisturbed, tmp_path, small_disk, monkeypatch) -> None:
     """The run folder's disk is full of checkpoints: neither train.out nor steps.csv has room for another line."""
     small = small_disk(1)
     run = small / "run"

@@ -1,7 +1,6 @@
 """A card whose key is wrong teaches the wrong choice; a form that is read wrongly costs a group its points."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -31,9 +30,7 @@ def test_accepted_strategies_fit_and_rejected_ones_do_not_or_are_dear(card: Card
         assert found[name].prediction.verdict == "does not fit" or hours[name] >= DEAR * min(alike), name
 
 
-def test_form_is_compared_with_the_planner_and_the_runs_it_names(
-    logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_form_is_compared_with_the_planner_and_the_runs_it_names(logs, tmp_path, capsys) -> None:
     speed = {"train/steps_per_second": 2.0}
     for name, config, states_mib in (("090000", "ddp", 8533.0), ("090500", "full_shard", 2133.0)):
         record = {"exercise": "fsdp", "config": config, "sharding": {"states_mib": states_mib}}

@@ -56,9 +56,7 @@ def test_machine_full_of_faults_has_a_line_and_a_fix_for_each(tmp_path: Path) ->
         (LOGIN_NODE, None, "warning", "on a login node that is as it should be"),
     ],
 )
-def test_each_fault_of_gpus_has_its_line_and_fix(
-    facts: dict, job: str | None, status: str, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_fault_of_gpus_has_its_line_and_fix(facts, job, status, told, monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", job) if job else monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     found = doctor_probe.torch(GPU_NODE | facts)
     assert found[0] == status and told in found[1], found

@@ -27,9 +27,7 @@ def test_runs_are_packed_onto_nodes_by_their_gpus() -> None:
 
 
 @pytest.mark.parametrize("day", ["day-1", "day-2", "day-3"])
-def test_sheet_gives_every_must_do_line_to_as_many_groups_as_make_it(
-    day: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sheet_gives_every_must_do_line_to_as_many_groups_as_make_it(day, capsys) -> None:
     with simulated_here():
         assert main(["plan", day, "--groups", "14", "--gpus", "4", "--gpu", "h200"]) == 0
     slots_table, sheet = tables_in(capsys.readouterr().out)

@@ -1,37 +1,28 @@
 """Seconds to a score come from steps of scored runs and the step time of runs alone."""
 
-import csv
-import json
 from pathlib import Path
 
 import pytest
 
+from tests.tools.conftest import write_run
 from tools import plots
 from tools.__main__ import main
 from tools.commands.score import reached
 
 SETTINGS = {
-    "model_name": "small",
-    "batch_size": 16,
-    "grad_acc": 1,
-    "packing": False,
-    "bf16": True,
-    "learning_rate": 2e-4,
+    **{"model_name": "small", "batch_size": 16, "grad_acc": 1, "packing": False, "bf16": True, "learning_rate": 2e-4},
+    "compile": False,
 }
 SWITCHES = {"0_textbook": {}, "13_graph": {"compile": True, "cuda_graph": True}}
 
 
-def write_run(folder: Path, rung: str, seed: int, step_s: float, summary: dict, **settings: object) -> None:
-    folder.mkdir(parents=True)
-    own = SETTINGS | {"compile": False} | SWITCHES[rung] | {"rung": rung, "seed": seed} | settings
-    start = "2026-11-29T06:00:00+00:00"
-    record = {"version": 2, "state": "completed", "exercise": "speed-ladder", "settings": own, "start_time": start}
-    (folder / "run.json").write_text(json.dumps(record))
-    (folder / "summary.json").write_text(json.dumps({"warmup_steps": 1} | summary))
-    with (folder / "steps.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["step", "step_time_s", "tokens", "real_tokens", "loss"])
-        writer.writerows([step, 5.0 if step == 1 else step_s, 8192, 8192, 1.0] for step in range(1, 8))
+def write(logs: Path, name: str, rung: str, seed: int, step_s: float, summary: dict, **settings: object) -> None:
+    own = SETTINGS | SWITCHES[rung] | {"rung": rung, "seed": seed} | settings
+    facts = dict.fromkeys(("exercise", "experiment"), "speed-ladder") | {"settings": own}
+    rows = (f"{step},{5.0 if step == 1 else step_s},8192,8192,1.0\n" for step in range(1, 8))
+    steps = "step,step_time_s,tokens,real_tokens,loss\n" + "".join(rows)
+    record = facts | {"start_time": "2026-11-29T06:00:00+00:00", "end_time": None}
+    write_run(logs, name, record, {"warmup_steps": 1} | summary, **{"steps.csv": steps})
 
 
 @pytest.fixture
@@ -39,16 +30,14 @@ def logs(tmp_path: Path) -> Path:
     """Two recipes of one function, of which only the textbook is scored; the first step takes 5 s."""
     for seed, scores in ((42, {"10": 40.0, "20": 54.0, "30": 58.0}), (43, {"10": 50.0, "20": 62.0, "30": 56.0})):
         summary = {"exact_match_by_step": scores, "exact_match": scores["30"]}
-        write_run(tmp_path / f"a/speed-ladder/scored{seed}", "0_textbook", seed, 9.0, summary)
+        write(tmp_path / "a", f"scored{seed}", "0_textbook", seed, 9.0, summary)
     for rung, step_s in (("0_textbook", 2.0), ("13_graph", 0.1)):
         timed = {"timed_start": "2026/11/29 07:00:25.000"}  # an hour east, 20 s after the start without the first step
-        write_run(tmp_path / f"b/speed-ladder/{rung}", rung, 42, step_s, timed, repeat=1)
+        write(tmp_path / "b", rung, rung, 42, step_s, timed, repeat=1)
     return tmp_path
 
 
-def test_a_recipe_has_its_own_step_time_and_the_scores_of_its_function(
-    logs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_recipe_has_its_own_step_time_and_the_scores_of_its_function(logs, capsys) -> None:
     assert main(["score", "--logs", str(logs)]) == 0
     header, _, textbook, graph = (line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines())
     slow, fast = (dict(zip(header, row, strict=True)) for row in (textbook, graph))

@@ -238,9 +238,7 @@ def test_run_whose_job_slurm_has_queued_again_is_not_started_twice(stopped: Path
 
 
 @pytest.mark.parametrize("theirs", [".", ".resume.json", "../../.code/1f3a", "../../.code/1f3a/fsdp/multi_gpu.slurm"])
-def test_somebody_elses_run_is_not_started(
-    theirs: str, stopped: Path, make_run, logs: Path, monkeypatch, capsys
-) -> None:
+def test_somebody_elses_run_is_not_started(theirs, stopped, make_run, logs, monkeypatch, capsys) -> None:
     """What its .resume.json names would run with this user's rights."""
     record = json.loads((stopped / "run.json").read_text()) | {"state": "preempted"}
     (stopped / "run.json").write_text(json.dumps(record))

@@ -12,17 +12,11 @@ from tools.plan import measured, simulate
 from tools.plan.accuracy import comparisons
 from tools.plan.memory import peak_allocated
 from tools.plan.ranking import shapes_to_keep
-from tools.plan.submitted_lines import MUST_DO, shapes_of
+from tools.plan.submitted_lines import shapes_of
 from tools.plan.workload import Strategy
-from tools.submit.submissions import every_list, exercise_files, read_list
+from tools.submit.submissions import every_list, read_list
 from workshop.settings.model_file import SHAPES
 from workshop.simulate import step_on_meta
-
-
-@pytest.mark.parametrize("file", exercise_files([]), ids=lambda path: path.parent.name)
-def test_every_exercise_says_which_of_its_runs_everybody_does(file) -> None:
-    required = [line for line in read_list(file, {}) if line.contains(MUST_DO)]
-    assert required and all(line.count("nodes") == 1 for line in required), "a laptop or one host must do for these"
 
 
 def test_first_choice_is_within_five_percent_of_the_best_of_tables_6_10b_19_and_20() -> None:

@@ -56,9 +56,7 @@ def test_rungs_switches_that_lora_leaves_out_are_the_librarys() -> None:
 
 
 @pytest.mark.parametrize(("method", "shards", "whole_blocks"), [("ddp", 1, 0), ("zero3", 4, 24), ("fsdp2", 4, 1)])
-def test_adapters_alone_have_states_and_every_rank_all_4_bit_scales(
-    method: str, shards: int, whole_blocks: int
-) -> None:
+def test_adapters_alone_have_states_and_every_rank_all_4_bit_scales(method, shards, whole_blocks) -> None:
     part = {"peak_bytes": 10**9, "peak_with_gradients_bytes": 10**9, "gradient_bytes": 0}
     trained = {"parameters": 10**7, "block_parameters": 4 * 10**5, "largest_parameter": 10**5}
     frozen = {"bytes": 10**9, "block_bytes": 2 * 10**7, "scale_bytes": 10**6}
@@ -84,9 +82,7 @@ FSDP = {"cpu_ram_efficient_loading": True}
         (None, {"use_fsdp": True}, (4 * 4, 0)),
     ],
 )
-def test_whole_weights_before_the_training_are_counted_where_they_lie(
-    config: dict | None, own: dict[str, Any], bytes_before: tuple[int, int]
-) -> None:
+def test_whole_weights_before_the_training_are_counted_where_they_lie(config, own, bytes_before) -> None:
     """In the CPU memory of a node of four ranks, and on a GPU."""
     settings = SETTINGS | {"lora_rank": 8, "lora_dropout": 0, "lora_targets": ""} | own
     workload = of_settings(settings, config, 4, 1)

@@ -53,11 +53,6 @@ def parameters(name: str) -> int:
     return 250_880 * width + 2 * width + blocks * (12 * width**2 + 13 * width) + 2 * width
 
 
-def first_cells(document: Path, row: str) -> list[str]:
-    (line,) = re.findall(rf"^\| {row} \|(.*)\|$", document.read_text(), re.MULTILINE)
-    return [cell.strip() for cell in line.split("|")]
-
-
 def bytes_left(stage: int, gpus: float) -> float:
     """Per parameter on each GPU: fp16 weights, fp16 gradients, fp32 weights with two moments."""
     parts = ((2, 3), (2, 2), (12, 1))  # bytes, and the stage from which on they are split
@@ -65,11 +60,12 @@ def bytes_left(stage: int, gpus: float) -> float:
 
 
 def test_K7_memory_of_the_stages_is_16_bytes_split_and_has_no_activations_in_it() -> None:
+    readme = (MULTI / "README.md").read_text()
     for stage in range(4):
-        cells = first_cells(MULTI / "README.md", f"{stage}")
+        (line,) = re.findall(rf"^\| {stage} \|(.*)\|$", readme, re.MULTILINE)
         figures = [f"{bytes_left(stage, gpus):g}" for gpus in (2, 8)]
         gib = [f"{bytes_left(stage, gpus) * parameters('1b7') / 2**30:.1f}" for gpus in (2, 8)]
-        assert cells[-4:] == [figures[0], gib[0], figures[1], gib[1]]
+        assert [cell.strip() for cell in line.split("|")][-4:] == [figures[0], gib[0], figures[1], gib[1]]
 
 
 def test_repeats_behind_a_cell_of_the_results_ran_one_configuration() -> None:

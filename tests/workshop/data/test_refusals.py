@@ -49,9 +49,7 @@ def test_missing_file_is_not_looked_up_on_the_hub(name: str) -> None:
         ({"DATASET": "late.jsonl"}, "MAX_LENGTH=64: late.jsonl:2: no turn of the assistant begins in its first 64"),
     ],
 )  # fmt: skip
-def test_data_that_does_not_fit_the_settings(
-    changes: dict[str, str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_that_does_not_fit_the_settings(changes, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name, lines in (("chat", [CHAT] * 3), ("one", [CHAT]), ("late", [CHAT, LATE, CHAT]), ("mixed", [FLAT, CHAT])):
         Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))

@@ -10,7 +10,6 @@ SHORT = {"MAX_STEPS": "2", "SAVE": "no", "MAX_LENGTH": "64", "OMP_NUM_THREADS": 
 
 
 def test_own_csv_trains_with_one_variable(tmp_path: Path) -> None:
-    assert "    DATASET=boats.csv bash baseline/baseline.slurm\n" in (REPO / "further/models/README.md").read_text()
     rows = [f"Who owns boat {number}?, Ann owns boat {number}.\n" for number in range(20)]
     (tmp_path / "boats.csv").write_text("prompt,completion\n" + "".join(rows))
     environment = tiny_profile() | SHORT | {"LOG_DIR": "new/logs", "DATASET": "boats.csv:train[:50%]"}

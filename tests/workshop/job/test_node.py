@@ -80,9 +80,7 @@ def node_with_limits(folder: Path, script: str, kill_after_s: float, end_after_s
     [(mark, "sleep 1; touch $RUN_DIR/written", True) for mark in ("finished", "saved 7")]
     + [("saves", "exec sleep 1000", False)],
 )
-def test_process_has_time_after_the_trainings_last_word(
-    tmp_path: Path, mark: str, outlives: str, written: bool
-) -> None:
+def test_process_has_time_after_the_trainings_last_word(tmp_path, mark, outlives, written) -> None:
     """W&B's process still writes after a training's end; a rank whose launcher was killed must not."""
     (tmp_path / ".control").write_text(f"starting\n{mark}\n")
     assert node_with_limits(tmp_path, f"setsid bash -c '{outlives}' & exit 3", 0.2, 1000) == 3

@@ -38,9 +38,7 @@ LOST = "RuntimeError: connection closed by peer"
         (1, "", f"{LOST}\n{DEEPSPEED}", 1, "oom", "the kernel killed a process on this node: no CPU memory left"),
     ],
 )
-def test_how_a_run_ended_is_told_apart_by_evidence(
-    tmp_path: Path, exit_code: int, signal: str, output: str, oom_kills: int, state: str, reason: str
-) -> None:
+def test_how_a_run_ended_is_told_apart_by_evidence(tmp_path, exit_code, signal, output, oom_kills, state, reason):
     (tmp_path / "train.out").write_text(f"loading\n{output}\n")
     found = outcome.outcome(tmp_path, {}, exit_code, signal, oom_kills=oom_kills)
     assert (found["state"], found["reason"]) == (state, reason)

@@ -79,9 +79,7 @@ def ended(job: subprocess.Popen[str], run: Path) -> tuple[int, str, int]:
     ],
     ids=["launch.py, deepspeed", "torchrun, node", "node, launch.py"],
 )
-def test_ranks_do_not_outlive_their_launcher(
-    tmp_path: Path, script: str, ranks: int, first: str, second: str, code: int
-) -> None:
+def test_ranks_do_not_outlive_their_launcher(tmp_path, script, ranks, first, second, code) -> None:
     """They trained on beside those of the next attempt, and both wrote steps.csv and deleted checkpoints. The first is
     killed while they train, the second while they start. A node's process that is stopped costs a later job nothing.
     """

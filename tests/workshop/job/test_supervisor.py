@@ -93,9 +93,7 @@ LOOKS = HAS_SAVED.replace("    return", "    os.kill(os.getpid(), signal.SIG{})\
 @pytest.mark.parametrize(
     ("name", "end"), [("TERM", ("cancelled", "the launcher received SIGTERM")), ("USR1", ("failed", "ValueError: bad"))]
 )
-def test_signal_while_a_dead_training_is_looked_at_ends_the_job(
-    tmp_path: Path, name: str, end: tuple[str, str]
-) -> None:
+def test_signal_while_a_dead_training_is_looked_at_ends_the_job(tmp_path, name, end) -> None:
     """To look at a large checkpoint takes a while."""
     code, record, _ = finished(tmp_path, "echo >> started; echo ValueError: bad; exit 1", LOOKS.format(name))
     assert (code, *ended(record)) == (1, *end)
@@ -103,9 +101,7 @@ def test_signal_while_a_dead_training_is_looked_at_ends_the_job(
 
 
 @pytest.mark.parametrize(("restarts", "resumed"), [("9", [1, 2, 3]), ("2", [1, 2])])
-def test_dead_training_is_started_again_while_it_comes_further(
-    tmp_path: Path, restarts: str, resumed: list[int]
-) -> None:
+def test_dead_training_is_started_again_while_it_comes_further(tmp_path, restarts, resumed) -> None:
     """Each attempt leaves a newer checkpoint until the third; the fourth has none to go on from."""
     further = """
     def newest_checkpoint(self):

@@ -35,9 +35,7 @@ def load(variables: dict[str, str], output: Path) -> None:
 
 
 @pytest.mark.parametrize(("killed", "compilations"), [("it and its builder", 2), ("it alone", 1)])
-def test_waiting_process_gets_a_whole_operator_when_the_one_that_compiles_is_killed(
-    tmp_path: Path, killed: str, compilations: int
-) -> None:
+def test_waiting_process_gets_a_whole_operator_when_the_one_that_compiles_is_killed(tmp_path, killed, compilations):
     """PyTorch would wait for ever for the lock file that the killed builder leaves."""
     gate, linked, output, source = (tmp_path / name for name in ("gate", "linked", "output", "small.cpp"))
     source.write_text(SOURCE)

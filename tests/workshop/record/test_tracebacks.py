@@ -4,29 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from workshop.record.causes import cause
+from tests.workshop.record.test_causes import DEEPSPEED as ENDED
+from tests.workshop.record.test_causes import of_lines
 
 BEGIN = "Traceback (most recent call last):"
 TRACEBACK = [BEGIN, '  File "/w/train.py", line 61, in <module>', "    main()"]
-DEEPSPEED = (
-    "[2026-03-02 10:01:30,100] [ERROR] [launch.py:259:sigkill_handler] ['python', 'train.py'] exits with return "
-)
-DEEPSPEED += "code = 1"
+DEEPSPEED = ENDED.format(1)
 HANDLED = "During handling of the above exception, another exception occurred:"
 CAUSED = "The above exception was the direct cause of the following exception:"
 INTERRUPTED = "KeyboardInterrupt"
-BETWEEN = [
-    "  4%|▍  | 17/387 [05:25<1:57:56, 19.13s/it]",
-    "/w/x.py:12: UserWarning: slow",
-    "  warnings.warn(",
-    "Warning: x",
-]
-BETWEEN += [
-    "[2026-07-26 15:19:24,960] [WARNING] [x.py:3] slow",
-    "[rank0]: main()",
-    "node4: loading: x",
-    "{'loss': 0.5}",
-]
+BETWEEN = """  4%|▍  | 17/387 [05:25<1:57:56, 19.13s/it]
+/w/x.py:12: UserWarning: slow
+  warnings.warn(
+Warning: x
+[2026-07-26 15:19:24,960] [WARNING] [x.py:3] slow
+[rank0]: main()
+node4: loading: x
+{'loss': 0.5}""".splitlines()
 
 
 def of_rank(number: int, *lines: str) -> list[str]:
@@ -73,16 +67,14 @@ OUTPUTS = {
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_exception_is_known_by_its_traceback_and_not_by_its_name(tmp_path: Path, name: str) -> None:
     lines, reason = OUTPUTS[name]
-    (tmp_path / "train.out").write_text("\n".join([*lines, DEEPSPEED, ""]))
-    assert cause(tmp_path / "train.out").text.endswith(reason or lines[-1].removeprefix("[rank1]:     | "))
+    assert of_lines(tmp_path, *lines, DEEPSPEED).text.endswith(reason or lines[-1].removeprefix("[rank1]:     | "))
 
 
 @pytest.mark.parametrize("line", BETWEEN)
 def test_line_of_somebody_else_does_not_end_the_search(tmp_path: Path, line: str) -> None:
     for prefix in ("", "[rank1]: "):
         lines = [f"{prefix}{own}" for own in (*TRACEBACK, "pyarrow.lib.ArrowInvalid: row 3")]
-        (tmp_path / "train.out").write_text("\n".join([*lines[:-1], line, lines[-1], DEEPSPEED, ""]))
-        assert cause(tmp_path / "train.out").text == lines[-1]
+        assert of_lines(tmp_path, *lines[:-1], line, lines[-1], DEEPSPEED).text == lines[-1]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +84,5 @@ def test_line_of_somebody_else_does_not_end_the_search(tmp_path: Path, line: str
 def test_prefix_that_nobody_knew_is_what_the_lines_of_a_traceback_have_in_common(tmp_path: Path, prefix: str) -> None:
     lines = [prefix.format(number) + line for number, line in enumerate([*TRACEBACK, "lib.Stop: no data"])]
     other = [line.replace("7", "8").replace("train", "eval") for line in lines]  # of another process, between them
-    (tmp_path / "train.out").write_text(
-        "\n".join([*(line for pair in zip(lines, other, strict=True) for line in pair), ""])
-    )
-    assert cause(tmp_path / "train.out").text == "lib.Stop: no data"
+    both = (line for pair in zip(lines, other, strict=True) for line in pair)
+    assert of_lines(tmp_path, *both).text == "lib.Stop: no data"

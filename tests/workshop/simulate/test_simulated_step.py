@@ -48,9 +48,7 @@ def test_textbook_step_takes_what_the_h200_measured_and_has_the_flops_of_the_for
     # Equal blocks, and of two kinds; gaps of SmolLM3's were 1 GiB too small.
     [("gpt2", 12, "autocast"), ("gpt2", 12, "half"), ("gemma-3-1b", 26, "half"), ("smollm3-3b", 36, "autocast")],
 )
-def test_a_block_of_each_kind_stands_for_all(
-    model: str, blocks: int, engine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_of_each_kind_stands_for_all(model, blocks, engine, monkeypatch) -> None:
     shape = StepShape(model, batch_size=2, max_length=64, engine=engine, gradient_checkpointing=True)
     assert len(set(cut(build(shape)))) < 5
     some = simulate(shape)
@@ -63,12 +61,6 @@ def test_a_block_of_each_kind_stands_for_all(
     # Both kinds of gemma's blocks have one table of positions, which its last block of a kind frees.
     for part, other in zip(parts, others, strict=True):
         assert part["peak_bytes"] == pytest.approx(other["peak_bytes"], rel=0.01)
-
-
-def test_compiled_gpt2_takes_what_the_h200_measured_within_one_percent() -> None:
-    # logs/reference/h200x4-2026-11-22e/speed-ladder/20261122-142929-p2026, peak_mem_alloc_mib; uncompiled 27,000
-    step = simulate(StepShape("gpt2", batch_size=64, labelled=1097, **TOP | {"attention": "sdpa"}))
-    assert peak_mib(step, 12 * step["parameters"]) == pytest.approx(12_434, rel=0.01)
 
 
 def test_only_adapters_have_gradients_and_mfu_counts_the_products_that_are_computed() -> None:

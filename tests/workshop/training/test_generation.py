@@ -55,9 +55,7 @@ def test_neither_padding_nor_sorting_by_length_changes_or_mixes_up_the_answers(m
     assert model.training, "it goes on in the mode it was in"
 
 
-def test_scores_on_the_way_are_printed_and_written_as_they_come_and_belong_to_no_step(
-    tmp_path: Path, monkeypatch, capsys
-):
+def test_scores_on_the_way_are_printed_and_written_as_they_come_and_belong_to_no_step(tmp_path, monkeypatch, capsys):
     """The next step lasted 27 s instead of 0.7 with the answers to 1,000 questions in it."""
     recorder, begun_s, found = StepRecorder(tmp_path / "steps.csv"), [], iter([12.5, 25.0])
 
@@ -97,7 +95,7 @@ def fsdp1(model: torch.nn.Module) -> torch.nn.Module:
     )
 
 
-def answer_on_ranks(out: Path) -> None:
+if __name__ == "__main__":
     TOKENIZER.eos_token = EARLY_STOP
     answers = {"one process": generate(tiny_bloom(), batch_size=2)}
     dist.init_process_group("gloo")
@@ -106,10 +104,6 @@ def answer_on_ranks(out: Path) -> None:
         with torch.no_grad():  # as an evaluation, which sets FSDP1's units up and leaves FSDP2's embedding gathered
             model(input_ids=torch.tensor([[5, 6]]))
         answers[name] = generate(model, batch_size=2)
-    (out / f"rank{dist.get_rank()}.json").write_text(json.dumps(answers))
+    Path(sys.argv[1], f"rank{dist.get_rank()}.json").write_text(json.dumps(answers))
     dist.barrier()
     end_process()
-
-
-if __name__ == "__main__":
-    answer_on_ranks(Path(sys.argv[1]))

@@ -4,6 +4,7 @@ import ctypes
 import faulthandler
 import multiprocessing
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -25,6 +26,7 @@ from workshop.training.saving import CheckpointWriter, save_apart
 
 LONG_S = 3600
 LIMIT_S = 1
+STEPS = "step,step_time_s,tokens,real_tokens,loss\n1,1,9,9,2.0\n2,1,9,9,1.5\n3"  # cut off
 # Of pairs of ranks: what happens to them, and the signal that rank 1 gets when rank 0 has ended, as torchrun does.
 PAIRS = {
     "stopped": signal.SIGKILL,  # rank 1 is stopped
@@ -43,6 +45,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     for kind in PAIRS:
         run = tmp_path_factory.mktemp(kind)
         (run / hangs.STACKS).mkdir()
+        (run / "steps.csv").write_text(STEPS)
         started[kind] = run, [fork.Process(target=rank_of_two, args=(rank, kind, run)) for rank in (0, 1)]
         for rank in started[kind][1]:
             rank.start()
@@ -54,31 +57,20 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     return {kind: (run, [rank.exitcode for rank in ranks]) for kind, (run, ranks) in started.items()}
 
 
-def stacks(run: Path, rank: int) -> str:
-    return (run / f"stacks/rank-{rank}.txt").read_text()
-
-
-def test_rank_that_waits_for_a_stopped_one_ends_and_the_stopped_one_is_named(pairs: Pairs) -> None:
-    (run, codes), header = pairs["stopped"], "step,step_time_s,tokens,real_tokens,loss\n"
-    (run / "steps.csv").write_text(f"{header}1,1,9,9,2.0\n2,1,9,9,1.5\n3")  # cut off
-    assert codes == [1, -9]
-    assert "in wait_for_the_other" in stacks(run, 0)
-    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 2; no stack from rank 1"
-
-
-def test_ranks_all_of_which_are_in_c_code_that_keeps_the_lock_end_with_their_stacks(pairs: Pairs) -> None:
-    run, codes = pairs["hold"]
-    assert codes == [1, 1]
-    assert all("in hold_the_lock" in stacks(run, rank) for rank in (0, 1))
-    assert "no stack" not in hang_of(run)
-
-
-def test_rank_that_its_launcher_ends_leaves_its_stack_in_a_file_of_its_own(pairs: Pairs) -> None:
-    run, codes = pairs["told"]
-    assert codes == [1, -15]
-    assert "in do_nothing" in stacks(run, 1)
-    assert "Timeout" not in stacks(run, 1)
-    assert hang_of(run) == f"hang: rank 0, no progress for {LIMIT_S} s after step 0"
+@pytest.mark.parametrize(
+    ("kind", "codes", "rank", "place", "said"),
+    [
+        ("stopped", [1, -9], 0, "wait_for_the_other", "rank 0, {}; no stack from rank 1"),
+        ("hold", [1, 1], 0, "hold_the_lock", "rank [01], {}"),
+        ("hold", [1, 1], 1, "hold_the_lock", "rank [01], {}"),
+        ("told", [1, -15], 1, "do_nothing", "rank 0, {}"),
+        ("loading", [1, 1], 1, "do_nothing", "rank [01], {}"),
+    ],
+)
+def test_rank_that_hangs_ends_with_its_stack_and_is_named(pairs, kind, codes, rank, place, said) -> None:
+    run, found = pairs[kind]
+    assert found == codes and f"in {place}" in (run / f"stacks/rank-{rank}.txt").read_text()
+    assert re.fullmatch(f"hang: {said.format(f'no progress for {LIMIT_S} s after step 2')}", hang_of(run))
 
 
 def test_save_that_takes_longer_than_the_limit_is_no_hang_for_either_rank_and_leaves_nothing(pairs: Pairs) -> None:
@@ -113,16 +105,7 @@ def test_hang_is_the_cause_although_its_rank_died_of_a_signal_but_not_of_a_gpu_s
     assert (tmp_path / "stacks-1/rank-0.txt").exists()
 
 
-def test_rank_that_hangs_before_the_training_begins_ends_with_its_stack(pairs: Pairs) -> None:
-    run, codes = pairs["loading"]
-    assert codes == [1, 1]
-    assert "in do_nothing" in stacks(run, 1)
-    assert hang_of(run).endswith(f"no progress for {LIMIT_S} s after step 0")
-
-
-def test_every_step_is_progress_and_loading_compilation_and_saves_have_longer_limits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_step_is_progress_and_loading_compilation_and_saves_have_longer_limits(tmp_path, monkeypatch) -> None:
     """A long step, evaluation or save was ended as a hang."""
     armed, seen = [0], list[tuple[str, int]]()
     monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda limit_s, **_: armed.append(limit_s))

@@ -29,13 +29,6 @@ def causal(row, head, query, key):
     return query >= key
 
 
-def seen_in(documents: torch.Tensor):
-    def seen(row, head, query, key):
-        return causal(row, head, query, key) & (documents[row, query] == documents[row, key])
-
-    return seen
-
-
 def listed(mask: BlockMask, kind: str) -> list[list[int]]:
     """The blocks of `kind` (kv, full_kv, q, full_q), line by line."""
     numbers, indices = getattr(mask, f"{kind}_num_blocks"), getattr(mask, f"{kind}_indices")
@@ -48,7 +41,10 @@ def listed(mask: BlockMask, kind: str) -> list[list[int]]:
 @pytest.mark.parametrize("seed", [0, 1, 2, None], ids=str)
 def test_blocks_are_those_that_torch_finds_by_looking_at_all_pairs(length: int, seed: int | None) -> None:
     documents = None if seed is None else packed(6, length, seed)  # None: one document per row
-    seen = causal if documents is None else seen_in(documents)
+
+    def seen(row, head, query, key):
+        return causal(row, head, query, key) & (documents is None or documents[row, query] == documents[row, key])
+
     found = packed_blocks(documents, length, CPU)
     expected = create_block_mask(seen, None if documents is None else 6, None, length, length, device=CPU)
     for kind in ("kv", "full_kv", "q", "full_q"):
