@@ -118,7 +118,8 @@ def next_command(shown: Sequence[Run], options: str) -> str:
     if mine and slurm.queued_again(newest.record.slurm_job_id):
         return f"squeue --jobs={newest.record.slurm_job_id}    # SLURM has queued it again, and it continues this run"
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
-        return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
+        here = " --local" if slurm.available() and not newest.record.slurm_job_id else ""  # else it would be queued
+        return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}{here}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""
