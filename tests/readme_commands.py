@@ -42,7 +42,6 @@ STANDS_FOR = {  # what a participant would have on disk by then, and questions w
     "COMMAND": "fill",
     "source cluster.env && source $WORKSHOP_VENV/": "source cluster.env.example && source .venv/",
     "my_results/*.md": "my_results_baseline.md",  # one participant's
-    "check my_results_baseline_tiny": "check my_results_baseline",
     "check my_results_choose": "check my_results_baseline",
     "--blank > my_results": "--blank > blank",  # which nobody fills in here
 }

@@ -94,7 +94,7 @@ def _print_filled(folder: Path, arguments: argparse.Namespace) -> None:
     if notes:
         print("\n".join(["\nNotes:", *notes]))
     print("\nnext: write your own figures into a copy of the tables, and compare:")
-    form = Path(f"my_results_{folder.name}{'_tiny' if arguments.tiny else ''}.md")  # ignored by git in every folder
+    form = Path(f"my_results_{folder.name}.md")  # ignored by git in every folder
     if not form.exists():  # never overwrite a participant's file
         print(f"  python -m tools fill {arguments.exercise}{' --tiny' if arguments.tiny else ''} --blank > {form}")
     print(f"  python -m tools check {form}{same_runs(arguments)}")

@@ -78,8 +78,7 @@ def build(own: Sequence[Run], reference: Sequence[Run], logs: Sequence[Path], ou
         states = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in own).items())
         where = ", ".join(map(str, logs)) if len(logs) < 4 else f"{len(logs)} folders"
         told = f"Own runs: {states or 'none yet'}. {counted(len(reference), 'reference run')}"
-        facts = {"told": told, "where": where}
-        _write(entries(own, reference), facts, temporary, output.resolve())
+        _write(entries(own, reference), {"told": told, "where": where}, temporary, output.resolve())
         if output.exists():
             shutil.rmtree(output)
         temporary.rename(output)

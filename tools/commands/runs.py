@@ -52,12 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     names = "columns of figures; `fill --explain` lists the names"
     parser.add_argument("--figures", default="", metavar="NAME,NAME", help=names)
     parser.add_argument("--state", default="", help=f"only these, separated by commas: {', '.join(SHOWN_STATES)}")
-    every = "csv: every figure of every run, unrounded"
-    parser.add_argument("--format", choices=("text", "csv"), default="text", help=every)
+    parser.add_argument("--format", choices=("text", "csv"), default="text", help="csv: all figures, unrounded")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    logs = chosen_logs(arguments)
     states = several("--state", arguments.state, SHOWN_STATES)
     choices = states or arguments.figures or arguments.format != "text"
     named = arguments.experiment or ""
@@ -69,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
     figures = [OF_ONE_RUN[name] for name in several("--figures", arguments.figures, OF_ONE_RUN)]
     runs = chosen_runs(arguments, arguments.experiment)
     if not runs:
-        raise no_runs(logs, arguments.experiment)
+        raise no_runs(chosen_logs(arguments), arguments.experiment)
     shown = [run for run in runs if not states or run.state in states]
     if arguments.format == "csv":
         print_csv([[*_IN_CSV, *OF_ONE_RUN], *map(_csv_row, progress(shown, "reading logs"))])
@@ -118,7 +116,8 @@ def next_command(shown: Sequence[Run], options: str) -> str:
     if mine and slurm.queued_again(newest.record.slurm_job_id):
         return f"squeue --jobs={newest.record.slurm_job_id}    # SLURM has queued it again, and it continues this run"
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
-        return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}"
+        here = " --local" if slurm.available() and not newest.record.slurm_job_id else ""  # else it would be queued
+        return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}{here}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"
     return ""

@@ -252,8 +252,7 @@ def _run_here(tasks: list[local_runs.Task], logs: Path) -> int:
     following = [next_command(runs_of(line, find_runs(logs)), "") for line in stopped]
     if commands := [command for command in following if "--resume" in command]:
         print("continue the runs that were stopped, each in its own folder:")
-        here = " --local" if slurm.available() else ""  # without it the run would be queued
-        print("\n".join(f"  {command}{here}" for command in commands))
+        print("\n".join(f"  {command}" for command in commands))
     return _INTERRUPTED if interrupted else int(any(state != "completed" for state in states))
 
 

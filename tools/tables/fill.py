@@ -51,12 +51,15 @@ class FilledTable:
         )
 
     def markdown(self) -> str:
-        """The table as in the README; a table about tiny runs has only rows with runs."""
+        """The table as in the README; a table about tiny runs has only rows with runs, none of them twice."""
         table = self.table.with_texts({place: cell.text.replace("|", "\\|") for place, cell in self.cells.items()})
         if table.tiny:
-            measured = {place[:-1] for place, cell in self.cells.items() if cell.text != NOT_MEASURED}
-            rows = [row for row in table.rows if tuple(row[: table.label_columns]) in measured]
-            table = replace(table, rows=rows)
+            rows = {}
+            for row in table.rows:
+                cells = [cell for place, cell in self.cells.items() if list(place[:-1]) == row[: table.label_columns]]
+                if any(cell.text != NOT_MEASURED for cell in cells):  # rows of other sizes have the same runs
+                    rows.setdefault(tuple((cell.figure.title, cell.runs) for cell in cells), row)
+            table = replace(table, rows=list(rows.values()))
         return markdown.render(table)
 
 

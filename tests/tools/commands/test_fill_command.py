@@ -44,8 +44,15 @@ def test_tiny_runs_fill_the_same_tables_and_it_is_said_that_they_are_tiny(fill, 
     assert code == 0 and f"From `{folder}`" in printed and "- in no table: 1 run: tiny; " in printed
     code, printed, _ = fill("--tiny")
     assert code == 0 and printed.startswith(TINY_LINE) and f"From `{tiny}`" in printed
-    assert "1 run: not tiny" in printed and "--tiny --blank > my_results_baseline_tiny.md" in printed
+    assert "1 run: not tiny" in printed and "--tiny --blank > my_results_baseline.md" in printed
     assert TINY_LINE in fill("--tiny", "--logs", str(tiny), default_logs=False)[1]
+
+
+def test_a_tiny_run_does_not_stand_for_three_models_in_a_table(make_run, logs, capsys):
+    make_run("r1", TINY | {"exercise": "deepspeed-single-gpu", "config": "zero2_offload"})
+    assert main(["fill", "deepspeed-single-gpu", "--tiny", "--only", "4", "--logs", str(logs)]) == 0
+    printed = capsys.readouterr().out
+    assert "| BLOOM-560m, 500 | Stage 2 + offload |" in printed and "BLOOM-3b" not in printed
 
 
 def test_csv_holds_the_unrounded_figures_or_the_reason_why_there_is_none(fill, make_run):

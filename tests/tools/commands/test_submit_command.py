@@ -72,8 +72,8 @@ def test_list_in_the_exercise_s_own_folder_and_refused_by_sbatch(tmp_path: Path,
     assert error.startswith("error: ex/submit.txt:1: ") and error.endswith("/ex/run.slurm\n")
 
 
-def test_stopped_run_is_continued_here_although_there_is_slurm(submit, tmp_path: Path, logs, monkeypatch) -> None:
-    """The printed command queued it."""
+def test_stopped_run_is_continued_here_although_there_is_slurm(submit, tmp_path, logs, monkeypatch, capsys) -> None:
+    """The printed command queued it, also that of the run itself."""
     launcher = make_exercise(tmp_path, "run.slurm\n") / "run.slurm"
     saves = 'mkdir -p "$folder/model/checkpoint-5"; touch "$folder"/{.resume.json,model/checkpoint-5/manifest.json}\n'
     text = launcher.read_text().replace("state=completed", "state=preempted", 1)
@@ -82,6 +82,8 @@ def test_stopped_run_is_continued_here_although_there_is_slurm(submit, tmp_path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     code, output, _ = submit()
     assert code == 1 and output.count(" --resume ") == output.count(" --local\n") == 1, output
+    assert main(["runs", "--logs", str(logs)]) == 0
+    assert re.search(r"next: .* --resume \S+ --local\n", capsys.readouterr().out)
 
 
 def test_what_is_completed_is_not_run_twice_and_only_and_match_choose(submit, tmp_path: Path, logs: Path) -> None:
