@@ -103,7 +103,7 @@ TABLES = {
     "28b": Table(RECIPES, TWICE, LEARNERS),
     "28c": Table(RECIPES, TWICE, LEARNERS),
     "28d": Table(of_rows(learning), ONCE, ["fsdp", "deepspeed-multi-gpu", "resilience"]),
-    "28e": Table(of_rows(learning), ONCE, ["fsdp"]),
+    "28e": Table(of_rows(learning), ONCE, ["fsdp", "resilience"]),
 }
 PREDICTIONS = {"1": ["18 | 4 packing; 12 documents | Gain over the textbook"]} | {
     str(number): [f"18 | {rung} | Gain over the rung below"] for number, rung in enumerate(LADDER[1:13], 2)

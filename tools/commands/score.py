@@ -3,7 +3,7 @@
 --logs has two kinds of runs. Scored ones (GENERATE_STEPS) may share a GPU: only the steps of their scorings count.
 Timed ones have the GPU to themselves and give the step time; a repeat 1 that compiles with empty caches gives the
 compilation. A recipe's scores are those of all scored runs that compute the same function of the same examples:
-compilation, padding and a CUDA graph change only the time.
+compilation, padding and a CUDA graph change only the time. More passes over the examples are another recipe.
 """
 
 import argparse
@@ -40,7 +40,9 @@ class Recipe:
     def name(self) -> str:
         run = self.timed[0]
         compiled = ", compiled" if run.settings["compile"] and not run.settings["packing"] else ""
-        return f"{_LABELS[run.rung]}{compiled}{_rows(run)}, {_rate(self.scored[0])}"
+        passes = self.scored[0].settings["num_epochs"]
+        more = f", {passes} passes" if passes != run.settings["num_epochs"] else ""
+        return f"{_LABELS[run.rung]}{compiled}{_rows(run)}, {_rate(self.scored[0])}{more}"
 
     @cached_property
     def step_s(self) -> float:
@@ -99,7 +101,7 @@ def recipes(scored: list[Run], alone: list[Run]) -> list[Recipe]:
     by_rate: dict[Any, list[Run]] = {}
     by_switches: dict[Any, list[Run]] = {}
     for run in scored:
-        by_rate.setdefault((_function(run), _rate(run)), []).append(run)
+        by_rate.setdefault((_function(run), _rate(run), run.settings["num_epochs"]), []).append(run)
     for run in alone:
         switches = [run.settings.get(name) for name in ("rung", "compile", "cuda_graph")]
         by_switches.setdefault((_function(run), *switches), []).append(run)
@@ -143,11 +145,12 @@ def _cells(recipe: Recipe, first: Recipe, goal: float) -> dict[str, str]:
 def rates_table(scored: list[Run]) -> str:
     """Scored runs as Markdown, without times: which learning rate is soonest, which ends best."""
     rows = []
-    for run in sorted(scored, key=lambda run: (run.rung, run.settings["batch_size"], run.settings["learning_rate"])):
+    names = ("batch_size", "num_epochs", "learning_rate")
+    for run in sorted(scored, key=lambda run: (run.rung, *(run.settings[name] for name in names))):
         scores = [*summary(run)["exact_match_by_step"].values()]
         first, end = (f"{score:.1f}" for score in (scores[0], summary(run)["exact_match"]))
-        rows.append((_LABELS[run.rung] + _rows(run), _rate(run), first, end))
-    return markdown(("Rates tried", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
+        rows.append((_LABELS[run.rung] + _rows(run), str(run.settings["num_epochs"]), _rate(run), first, end))
+    return markdown(("Rates tried", "Passes", "Learning rate", "First scoring (%)", "Exact match at the end (%)"), rows)
 
 
 def draw(shown: list[Recipe], output: Path) -> None:
