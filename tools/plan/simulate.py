@@ -83,9 +83,11 @@ def simulate(shapes: list[Shape]) -> Iterator[SimulatedStep]:
     with TemporaryFile("w+") as given, TemporaryFile("w+") as errors:  # pipes would have to be served while it works
         given.writelines(f"{json.dumps(shape)}\n" for shape in shapes)
         given.seek(0)
+        # With a GPU in sight torch.compile starts CUDA, which a forked process cannot.
+        environ = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         started = {"cwd": REPO, "stdin": given, "stdout": subprocess.PIPE, "stderr": errors, "start_new_session": True}
         every_s = 0.1 if sys.stderr.isatty() else 10
-        with subprocess.Popen([sys.executable, "-c", code], **started, text=True) as process:
+        with subprocess.Popen([sys.executable, "-c", code], **started, env=environ, text=True) as process:
             try:
                 bar = {"unit": "step", "leave": False, "mininterval": every_s, "postfix": "the second time is instant"}
                 for _ in tqdm(shapes, "simulating", **bar):
