@@ -20,10 +20,10 @@ from tools.errors import InputError
 from tools.logs.figures import OF_ONE_RUN, text_of, value_of
 from tools.logs.run import SHOWN_STATES, Run, duration, is_mine
 from tools.logs.runs import progress
-from tools.submit import slurm
 from tools.tables.markdown import text_table
 from workshop.record.exercises import REPO
 from workshop.record.printable import counted, one_line
+from workshop.record.slurm_job import available, queued_again
 
 # Columns that are shown only where runs differ.
 _SETTINGS = ("adapters", "lora_rank", "gradient_checkpointing", "compile", "learning_rate", "seed", "git_commit")
@@ -113,10 +113,10 @@ def next_command(shown: Sequence[Run], options: str) -> str:
         return f"python -m tools fill {newest.record.exercise}{options}{' --tiny' if newest.tiny else ''}"
     stopped = newest and newest.state in ("preempted", "timeout", "cancelled")
     mine = stopped and is_mine(newest.folder) and is_mine(newest.folder / ".resume.json")
-    if mine and slurm.queued_again(newest.record.slurm_job_id):
+    if mine and queued_again(newest.record.slurm_job_id):
         return f"squeue --jobs={newest.record.slurm_job_id}    # SLURM has queued it again, and it continues this run"
     if mine and any(newest.folder.glob("*/checkpoint-*/manifest.json")):
-        here = " --local" if slurm.available() and not newest.record.slurm_job_id else ""  # else it would be queued
+        here = " --local" if available() and not newest.record.slurm_job_id else ""  # else it would be queued
         return f"python -m tools submit --resume {shlex.quote(str(newest.folder))}{here}"
     if newest and (newest.folder / "train.out").exists():
         return f"{'tail -f' if newest.state == 'running' else 'less'} {shlex.quote(str(newest.folder / 'train.out'))}"

@@ -22,6 +22,7 @@ from tools.submit.submitted import STATES, read_as_job, runs_of
 from tools.tables.markdown import markdown
 from workshop.record.exercises import REPO, find_exercise, repository_of
 from workshop.record.printable import counted
+from workshop.record.slurm_job import available, queued_again
 
 _INTERRUPTED = 130  # as a shell says it of a program ended by Ctrl-C
 
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     logs = (arguments.logs or default_logs()).resolve()
-    local = arguments.local or not slurm.available()
+    local = arguments.local or not available()
     if arguments.resume:
         return _resume(arguments, logs, local)
     submissions = _selected_lines(arguments)
@@ -123,7 +124,7 @@ def started_again(folder: Path, logs: Path, shell: Mapping[str, str]) -> tuple[l
     run = read_run(folder)
     if run.state in ("completed", "running", "unreadable"):
         raise refusal(run.problem or run.state, "a run that ended before its end")
-    if slurm.queued_again(job := run.record.slurm_job_id):
+    if queued_again(job := run.record.slurm_job_id):
         raise refusal(f"SLURM has queued job {job} again, which continues it", f"to wait, or `scancel {job}` first")
     try:
         started = json.loads((folder / ".resume.json").read_text())

@@ -4,7 +4,6 @@ import getpass
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from math import inf
@@ -12,16 +11,11 @@ from pathlib import Path
 
 from tools.errors import InputError
 from tools.submit.submissions import Submission
-from workshop.record.slurm_job import job_line
 from workshop.settings.env_file import sourced
 from workshop.settings.run_lines import by_name
 
 _MARK = "shardlab:"  # begins the comment by which a job is known again in the queue
 _STATES = "PENDING,CONFIGURING,RUNNING,SUSPENDED,REQUEUED"  # not COMPLETING: its run.json already says how it ended
-
-
-def available() -> bool:
-    return shutil.which("sbatch") is not None
 
 
 def mark(submission: Submission, logs: Path) -> str:
@@ -42,16 +36,6 @@ def queue() -> dict[str, str]:
         raise InputError(f"{' '.join(command)}: {answer.stderr.strip()}; expected SLURM to answer, or use --local")
     jobs = re.findall(rf"^(\S+) +({_MARK}\S+)", answer.stdout, re.MULTILINE)
     return {comment: "running" if state in ("RUNNING", "SUSPENDED") else "queued" for state, comment in jobs}
-
-
-def queued_again(job: str | None) -> bool:
-    """Whether SLURM starts this job once more; the job itself can ask before its end."""
-    if not job:
-        return False
-    line = job_line(job)
-    starts = os.environ.get("SLURM_RESTART_COUNT") if os.environ.get("SLURM_JOB_ID") == job else None
-    counted = re.search(r"\bJobState=COMPLETING\b.* Restarts=(\d+)", line)  # before SLURM has ended it
-    return "JobState=PENDING" in line or bool(counted and int(counted[1]) > int(starts or 0))
 
 
 def minutes(text: str) -> float:
