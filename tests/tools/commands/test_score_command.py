@@ -11,7 +11,7 @@ from tools.commands.score import reached
 
 SETTINGS = {
     **{"model_name": "small", "batch_size": 16, "grad_acc": 1, "packing": False, "bf16": True, "learning_rate": 2e-4},
-    "compile": False,
+    **{"compile": False, "num_epochs": 2},
 }
 SWITCHES = {"0_textbook": {}, "13_graph": {"compile": True, "cuda_graph": True}}
 
@@ -47,6 +47,24 @@ def test_a_recipe_has_its_own_step_time_and_the_scores_of_its_function(logs, cap
     assert (fast["55 %, with compilation (s)"], fast["55 %, with start, too (s)"]) == ("7.4", "27")
     assert fast["Times sooner, least"] == fast["Times sooner, most"] == "20.0"
     assert fast["Exact match at the end (%)"] == "57.0"
+
+
+def test_scores_of_more_passes_are_those_of_another_recipe(logs: Path, capsys) -> None:
+    write(
+        logs / "a",
+        "scored44",
+        "13_graph",
+        44,
+        9.0,
+        {"exact_match_by_step": {"10": 60.0, "20": 60.0}, "exact_match": 60.0},
+        num_epochs=4,
+    )
+    assert main(["score", "--logs", str(logs)]) == 0
+    rows = [line.strip("| ").split(" | ")[:2] for line in capsys.readouterr().out.splitlines()[2:]]
+    names = "0 textbook, 2e-4", "13 graph, compiled, 2e-4"
+    assert sorted(rows) == sorted(
+        [[name + more, seeds] for name in names for more, seeds in (("", "2"), (", 4 passes", "1"))]
+    )
 
 
 def test_curve_is_drawn_although_its_seeds_are_scored_after_other_steps(logs: Path, monkeypatch) -> None:
