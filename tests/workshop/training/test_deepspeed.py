@@ -25,7 +25,7 @@ def settings(config: Path, **changes: str) -> Settings:
 
 
 def changed(tmp_path: Path, **changes: object) -> Path:
-    path = tmp_path / "ds.json"
+    path = tmp_path / f"{len([*tmp_path.iterdir()])}.json"  # a process reads a configuration once
     path.write_text(json.dumps(json.loads((CONFIGS / "zero2_offload.json").read_text()) | changes, indent=2))
     return path
 
