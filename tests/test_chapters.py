@@ -151,3 +151,6 @@ def test_timetable_has_the_exercises_that_declare_its_days() -> None:
             name for row in timetable.rows if row[0] == day for name in re.findall(r"[\w-]+", row[3].split(":")[0])
         }
         assert taught & every == {folder.name for folder in of_day(f"day-{day}")}
+    in_half_a_day = [folder.name.partition("-")[0] for folder in of_day("half-day")]
+    said = text.partition("Half a day: ")[2].partition(". Each")[0].lower().replace("zero", "deepspeed")
+    assert in_half_a_day and all(name in said for name in in_half_a_day)

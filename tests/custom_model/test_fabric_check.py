@@ -17,12 +17,16 @@ FAST = f"# Collective test starting: all_reduce_perf\n{RANKS}{row(4 * 2**20, 0.0
         (FAST, 0, "Measured AllReduce BW: 8.39 GB/s\n"),
         (FAST, 46, "error: fabric check: found 8.39 GB/s, expected FABRIC_MIN_GB_PER_S=9 or more"),
         (RANKS, 44, "found no line of an all-reduce, expected one"),
+        (FAST.replace("all_reduce", "all_gather"), 44, "found no line of an all-reduce, expected one"),
+        (RANKS + row(1024, 1e-3, 2)[:-20] + "\n", 44, "cannot be read"),
         (FAST.replace("Rank  1", "Rank  0"), 44, "found a world of 1 rank, expected 2"),
         (None, 44, "cannot be read"),
     ],
-    ids=["fast", "slow", "no_figure", "two_worlds", "no_log"],
+    ids=["fast", "slow", "no_figure", "no_all_reduce", "damaged", "two_worlds", "no_log"],
 )
-def test_K12_verdict_is_about_a_measurement_of_one_world(tmp_path, capsys, text, code, said) -> None:
+def test_K12_verdict_is_about_a_measurement_of_one_world(
+    tmp_path: Path, capsys: pytest.CaptureFixture, text: str | None, code: int, said: str
+) -> None:
     if text:
         (tmp_path / "nccl.log").write_text(text)
     assert judge(tmp_path / "nccl.log", 2, 9 if code == 46 else 5) == code

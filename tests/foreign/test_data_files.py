@@ -93,10 +93,12 @@ USER, SAID = {"role": "user", "content": "Hi"}, {"role": "assistant", "content":
 CALL = {"tool_calls": [{"type": "function", "function": {"name": "weather", "arguments": "{}"}}]}
 UNREAD = {
     "call beside text": ({"messages": [USER, SAID | CALL]}, r"messages\[1\]: tool_calls: found"),
+    "old call beside text": ({"messages": [USER, SAID | {"function_call": {"f": 1}}]}, r"messages\[1\]: function_call"),
     "result": ({"messages": [USER, {"role": "tool", "content": "21"}, SAID]}, r"messages\[1\]: role: found 'tool'"),
     "call as a turn": ({"conversations": [{"from": "human", "value": "Hi"}, {"from": "function_call", "value": "{}"}]},
                        r"conversations\[1\]: from: found 'function_call'"),
     "weight 0": ({"messages": [USER, SAID | {"weight": 0}, USER, SAID]}, r"messages\[1\]: weight: found 0"),
+    "half weight": ({"messages": [USER, SAID | {"weight": 0.5}]}, r"messages\[1\]: weight: found 0\.5"),
     "turn not to train on": ({"messages": [USER, SAID | {"train": False}]}, r"messages\[1\]: train: found False"),
     "reasoning": ({"messages": [USER, SAID | {"reasoning_content": "So."}]}, r"messages\[1\]: reasoning_content"),
     "tools": ({"conversations": [{"from": "gpt", "value": "x"}], "tools": '[{"name": "f"}]'}, "tools: found"),

@@ -79,6 +79,7 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         (f"{BASELINE} --time=1:00:00", {}, "baseline.slurm --time=1:00:00: nothing reads argument 1; expected"),
         ("fsdp/multi_gpu.slurm fsdp_configs/ddp.json BATCH_SIZE=8", {}, "nothing reads argument 2; expected"),
         ("fsdp/multi_gpu.slurm", {"EMULATED_NODES": "2"}, ONE_NODE),
+        ("fsdp/multi_gpu.slurm", {"GPUS_PER_NODE": "8", "CUDA_VISIBLE_DEVICES": "0,1"}, "expected at most 2 in all"),
         ("fsdp/multi_gpu.slurm", {"SLURM_JOB_ID": "7"}, "this shell is on no node of job 7; expected sbatch"),
         ("fsdp/multi_gpu.slurm", SEVERAL_TASKS, "srun starts 2 launchers; expected --ntasks=1"),
         ("benchmark/benchmark.slurm", {"SLURM_ARRAY_TASK_ID": "37"}, "of submit.txt: expected --gpus-per-node=2"),
@@ -101,7 +102,9 @@ ONE_NODE = "multi_gpu.slurm trains on one node, but this job has 2; expected --n
         ("further/speed-ladder/peers.slurm", {"RUNG": "peer_trl_padded", "SAVE": "end"}, "no peer reads it"),
     ],
 )
-def test_K1_refused_start_is_one_line_and_no_run(tmp_path, launcher, changes, told) -> None:
+def test_K1_refused_start_is_one_line_and_no_run(
+    tmp_path: Path, launcher: str, changes: dict[str, str], told: str
+) -> None:
     """Python looks for modules in the folder first: a torch there, which cannot be imported, hides the real one."""
     (tmp_path / "torch.py").write_text("raise SystemExit('torch is imported')")
     (tmp_path / "own.json").write_text('{"zero_optimization": {"stage": 2}, "zero_stage": 2}')

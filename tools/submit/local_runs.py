@@ -49,8 +49,8 @@ def run_each(tasks: Sequence[Task], outputs: Path) -> tuple[list[str], bool]:
                 if time.monotonic() > shown_s + _PROGRESS_S:  # DeepSpeed compiles for minutes at first
                     shown_s = time.monotonic()
                     print(f"{'':10} {shown_s - begin_s:7.0f} s  {_lines(output)[-1][:100]}", flush=True)
-                for number_told in told[handed_on:]:
-                    os.killpg(process.pid, number_told)
+                for received in told[handed_on:]:
+                    os.killpg(process.pid, received)
                     handed_on += 1
                 time.sleep(0.1)
             states[number - 1] = _state(output, process.returncode, "cancelled" if told else "failed")

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import REPO
 from tools.errors import LogError
-from tools.logs.figures import value_of
-from tools.logs.runs import read_run
+from tools.logs.figures import measure, value_of
+from tools.logs.run import Run
+from tools.logs.runs import find_runs, read_run
 from workshop.record import collectives
 
 HEADER = ",".join(collectives.COLUMNS) + "\n"
@@ -37,3 +39,14 @@ def test_damaged_file_names_the_line(tmp_path: Path, text: str, line: int) -> No
     with pytest.raises(LogError) as error:
         collectives.read(tmp_path / "collectives.csv")
     assert error.value.line == line
+
+
+HOSTS = ("h200x2-2026-11-24a", "h200x2-2026-11-24b", "h200x2-2026-11-25a")
+RUNS = [run for host in HOSTS for run in find_runs(REPO / f"logs/reference/{host}-dimensions")]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.folder.name)
+def test_gpus_sent_what_the_formula_says(run: Run) -> None:
+    """Of Llama 3.1 8B it said half: the record's settings have the custom model's hidden size, too."""
+    sent, predicted = (measure(run, name) for name in ("sent_mib", "predicted_sent_mib"))
+    assert sent == pytest.approx(predicted, rel=0.005)

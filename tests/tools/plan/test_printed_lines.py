@@ -72,7 +72,7 @@ def test_printed_line_trains_the_planned_steps(kind: str, runs: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("optimizers_compiled")
-@pytest.mark.parametrize("kind", ["deepspeed-single-gpu", "dimensions, pp"])
+@pytest.mark.parametrize("kind", ["deepspeed-single-gpu", "lora, one GPU", "dimensions, pp"])
 def test_launcher_that_no_other_test_runs_trains_them_too(kind: str, tmp_path: Path) -> None:
     one, line = printed(kind, tmp_path)
     own = line.settings | SMALL | {"GPUS_PER_NODE": str(KINDS[kind][1].gpus)}

@@ -70,6 +70,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
 def test_rank_that_hangs_ends_with_its_stack_and_is_named(pairs, kind, codes, rank, place, said) -> None:
     run, found = pairs[kind]
     assert found == codes and f"in {place}" in (run / f"stacks/rank-{rank}.txt").read_text()
+    assert kind != "told" or "Timeout" not in (run / "stacks/rank-1.txt").read_text()
     assert re.fullmatch(f"hang: {said.format(f'no progress for {LIMIT_S} s after step 2')}", hang_of(run))
 
 
