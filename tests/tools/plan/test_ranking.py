@@ -8,16 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.launching import REPO
 from tests.simulated_here import simulated_here
 from tools.__main__ import main
 from tools.errors import InputError
+from tools.logs.runs import find_runs
 from tools.plan import answer, simulate
 from tools.plan.candidates import ADAPTERS, RUNGS, Candidate, Question, candidates, layouts
+from tools.plan.gpus import GPUS
+from tools.plan.measured import measured_of
 from tools.plan.predict import Range, predict
 from tools.plan.ranking import best_of_each, rank
 from tools.plan.submitted_lines import prediction_of, shapes_of
+from tools.plan.workload_of import of_run
 from tools.submit.submissions import read_argument
-from workshop.settings.model_file import SHAPES
+from workshop.settings.model_file import SHAPES, model_file
 
 SEVEN = Question("bloom-7b1", 2, 1, "a100-80gb", batch=1)
 GPT2 = Question("gpt2", 1, 1, "h200", batch=1)
@@ -305,6 +310,17 @@ def test_experts_are_in_memory_all_of_them_and_in_time_those_that_a_token_meets(
     assert step["parameters"] == 30_532_122_624  # Qwen's model card: 30.5 billion
     of_experts = 48 * 8 * 3 * 2048 * 768  # of each block 8 of 128 experts
     assert step["operations"]["blocks"]["expert product"]["flops"] == 6 * of_experts * 512
+
+
+def test_odd_number_of_words_costs_the_time_that_was_measured(tmp_path: Path) -> None:
+    """GPT-2 was predicted 18 to 27 % too fast: matrix units take no logits whose rows begin at odd addresses."""
+    runs = find_runs(REPO / "logs/reference/h100x1-2026-11-28-unseen", experiment="baseline")
+    (odd, odd_s), (_, even_s) = ((run, measured_of(run)["step_time_s"]) for run in runs)
+    (tmp_path / "config.json").write_text(json.dumps(model_file("gpt2") | {"vocab_size": 50_304}))
+    workload = of_run(odd)
+    even = replace(workload, shape=workload.shape | {"model_name": str(tmp_path)})
+    odd, even = (predict(one, GPUS["h100-80gb"]).ranges["step_time_s"].expected for one in (workload, even))
+    assert odd / even == pytest.approx(odd_s / even_s, rel=0.08)
 
 
 def test_layouts_of_long_rows_do_the_same_work_and_name_the_script_that_runs_them() -> None:
